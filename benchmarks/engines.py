@@ -156,7 +156,7 @@ def database(path: Path) -> Iterator[tuple[str, Any]]:
     """Yield the URL of a PostgreSQL server that has the rows, and a cursor."""
     sys.path.append(str(ROOT / "tests"))
     from adbc_driver_postgresql import dbapi
-    from postgres_server import running_postgres  # type: ignore[import-not-found]
+    from helpers.postgres_server import running_postgres  # type: ignore[import-not-found]
 
     memory = {"shared_buffers": "1GB", "work_mem": "1GB", "maintenance_work_mem": "512MB", "max_wal_size": "8GB"}
     with (

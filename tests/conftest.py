@@ -8,9 +8,9 @@ import signal
 from pathlib import Path
 
 import pytest
+from helpers.postgres_server import binaries, running_postgres
+from helpers.spark_cluster import missing, running_spark
 from hypothesis import HealthCheck, settings
-from postgres_server import binaries, running_postgres
-from spark_cluster import missing, running_spark
 
 from dpsieve.engines.duckdb import engine as engine_module
 
@@ -18,7 +18,7 @@ if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, which processes of tests would inherit
 
 
-collect_ignore = ["wobbly_channels.py"]  # it registers a mechanism, and may be imported under one name only
+collect_ignore = ["helpers/wobbly_channels.py"]  # it registers a mechanism, and may be imported under one name only
 
 # The same examples in every run, however slow the machine: `pytest --hypothesis-profile=default` looks for others.
 settings.register_profile("dpsieve", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

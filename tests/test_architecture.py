@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from command import run
+from helpers.command import run
 from helpers.tracing import trace
 
 import dpsieve as ds

@@ -8,7 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 from helpers.privacy_curves import divergence
-from statistical import binomial_band
+from helpers.statistical import binomial_band
 
 from dpsieve.accounting.gaussian import gaussian_delta
 from dpsieve.accounting.loss_distributions import joint_divergence

@@ -5,9 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from schemes_in_use import SCHEMES, FunctionScheme
-from scripted import Scripted
-from statistical import assert_counts, binomial_band
+from helpers.schemes_in_use import SCHEMES, FunctionScheme
+from helpers.scripted import Scripted
+from helpers.statistical import assert_counts, binomial_band
 
 from dpsieve.channels import optimal, simple, stability, truncated_geometric
 from dpsieve.channels.rows import Inverse

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from schemes_in_use import SCHEMES
-from statistical import binomial_band
+from helpers.schemes_in_use import SCHEMES
+from helpers.statistical import binomial_band
 
 from dpsieve.channels import gaussian, optimal, simple, stability, truncated_geometric
 from dpsieve.errors import DpsieveError

@@ -6,10 +6,10 @@ from itertools import accumulate
 
 import numpy as np
 import pytest
-from every_channel import OnLadder
-from schemes_in_use import FunctionScheme
-from scripted import Scripted
-from statistical import assert_counts, binomial_band
+from helpers.every_channel import OnLadder
+from helpers.schemes_in_use import FunctionScheme
+from helpers.scripted import Scripted
+from helpers.statistical import assert_counts, binomial_band
 
 from dpsieve.channels import frequency_at, optimal, simple
 from dpsieve.channels.ladder import LadderRows

@@ -9,7 +9,7 @@ import mpmath
 import numpy as np
 import pytest
 from helpers.privacy_curves import divergence
-from schemes_in_use import SCHEMES
+from helpers.schemes_in_use import SCHEMES
 from scipy.optimize import linprog
 
 from dpsieve.channels import optimal, simple, stability, truncated_geometric

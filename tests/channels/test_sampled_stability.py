@@ -6,7 +6,7 @@ import time
 import mpmath as mp
 import numpy as np
 import pytest
-from schemes_in_use import FunctionScheme
+from helpers.schemes_in_use import FunctionScheme
 
 from dpsieve.channels import optimal, stability
 from dpsieve.channels.baselines import ThinnedLaw

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 import pytest
-from shown_keys import outcomes
+from helpers.shown_keys import outcomes
 
 from dpsieve.channels import report_then_count
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from flint import arb
-from schemes_in_use import SCHEMES
-from scripted import Scripted
+from helpers.schemes_in_use import SCHEMES
+from helpers.scripted import Scripted
 
 from dpsieve.channels import gaussian, optimal, rows_of_units, simple, stability, truncated_geometric
 from dpsieve.noise.private_total import private_scheme

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pytest
-from command import run
+from helpers.command import run
 
 import dpsieve as ds
 from dpsieve.federated import Distribution, TrieRelease

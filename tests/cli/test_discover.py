@@ -5,7 +5,7 @@ import json
 import pyarrow as pa
 import pyarrow.csv as csv
 import pytest
-from command import run
+from helpers.command import run
 
 import dpsieve as ds
 

@@ -10,7 +10,7 @@ import warnings
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command import run
+from helpers.command import run
 
 import dpsieve as ds
 from dpsieve.display import json_text

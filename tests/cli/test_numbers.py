@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pytest
-from command import run
+from helpers.command import run
 
 import dpsieve as ds
 

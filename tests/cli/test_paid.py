@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command import run
+from helpers.command import run
 
 import dpsieve as ds
 from dpsieve.cli.output import save_paid as keep

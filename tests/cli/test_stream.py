@@ -9,10 +9,10 @@ import time
 import tracemalloc
 from pathlib import Path
 
-import command
 import pyarrow as pa
 import pytest
 import typer
+from helpers import command
 
 import dpsieve as ds
 from dpsieve.cli.state import load, save

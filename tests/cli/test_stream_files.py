@@ -7,7 +7,7 @@ import threading
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command import run
+from helpers.command import run
 
 import dpsieve as ds
 from dpsieve.engines.inputs.items import item_batches

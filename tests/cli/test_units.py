@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command import run
+from helpers.command import run
 
 import dpsieve as ds
 

@@ -8,8 +8,8 @@ from dataclasses import FrozenInstanceError, fields
 
 import numpy as np
 import pytest
-from every_channel import CHANNELS
-from schemes_in_use import FunctionScheme
+from helpers.every_channel import CHANNELS
+from helpers.schemes_in_use import FunctionScheme
 from scipy import stats
 
 from dpsieve.channels import Channel, frequency_at, simple

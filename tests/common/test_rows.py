@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from every_channel import CHANNELS, FORMULAS, TABLES
-from statistical import assert_counts
+from helpers.every_channel import CHANNELS, FORMULAS, TABLES
+from helpers.statistical import assert_counts
 
 from dpsieve.channels.rows import Rows
 from dpsieve.errors import InvalidValue

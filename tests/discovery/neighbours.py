@@ -8,7 +8,7 @@ import random
 
 import numpy as np
 import pyarrow as pa
-from statistical import binomial_band
+from helpers.statistical import binomial_band
 
 from dpsieve.engines.true_data import Pairs
 

@@ -5,9 +5,9 @@ import math
 
 import numpy as np
 import pytest
+from helpers.searched_units import searched_curves, worst_after_a_look
+from helpers.statistical import binomial_band
 from scipy.special import expit, ndtri
-from searched_units import searched_curves, worst_after_a_look
-from statistical import binomial_band
 
 from dpsieve.discovery.find_then_count import CANDIDATES, find_then_count
 from dpsieve.discovery.renyi import renyi_selection

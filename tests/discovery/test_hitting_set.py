@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from helpers.statistical import FALSE_ALARM, assert_counts
 from scipy import stats
-from statistical import FALSE_ALARM, assert_counts
 
 from dpsieve.accounting.exponential_picks import hitting_delta, lemma_epsilon
 from dpsieve.discovery.picks import hitting_keys, peel, top_keys

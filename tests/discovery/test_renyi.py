@@ -5,11 +5,11 @@ import math
 
 import numpy as np
 import pytest
-from exact_neighbours import climb, exact_delta
+from helpers.exact_neighbours import climb, exact_delta
 from helpers.privacy_curves import repeated_epsilon
-from scripted import Repeating, Scripted
-from searched_units import coins, searched_curves
-from statistical import binomial_band
+from helpers.scripted import Repeating, Scripted
+from helpers.searched_units import coins, searched_curves
+from helpers.statistical import binomial_band
 
 from dpsieve.discovery.renyi import RenyiSelection, renyi_selection
 from dpsieve.discovery.renyi_tables import Promise, reporting_table

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from helpers.statistical import FALSE_ALARM, assert_counts
 from scipy import stats
-from statistical import FALSE_ALARM, assert_counts
 
 from dpsieve.accounting.exponential_picks import lemma_epsilon, pick_renyi, picks_delta, picks_epsilon
 from dpsieve.discovery.picks import TopKeys, _counts_mu, _deviations, top_keys

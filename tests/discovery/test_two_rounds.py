@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from exact_neighbours import climb, exact_delta
+from helpers.exact_neighbours import climb, exact_delta
+from helpers.searched_units import searched_curves, worst_after_a_look
+from helpers.statistical import binomial_band
 from scipy.special import ndtr
-from searched_units import searched_curves, worst_after_a_look
-from statistical import binomial_band
 
 from dpsieve.accounting.gaussian import gaussian_sigma
 from dpsieve.discovery.renyi import TwoRounds, renyi_selection, two_rounds

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from statistical import assert_follows
+from helpers.statistical import assert_follows
 
 from dpsieve.discovery.selector import TypicalSize
 from dpsieve.errors import DpsieveError

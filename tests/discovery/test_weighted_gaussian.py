@@ -7,10 +7,10 @@ import mpmath
 import numpy as np
 import pytest
 from discovery.neighbours import assert_rate, by_key, difference, divergence, outcomes, worst_of
+from helpers.scripted import Repeating, Scripted
+from helpers.statistical import binomial_band
 from scipy import integrate, stats
 from scipy.special import ndtr as phi
-from scripted import Repeating, Scripted
-from statistical import binomial_band
 
 from dpsieve.accounting.gaussian import gaussian_sigma
 from dpsieve.discovery.weighted_gaussian import (

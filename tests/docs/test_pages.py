@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pytest
-from code_blocks import PAGES, ROOT, Block, assert_shown, blocks, run_console, run_python
+from helpers.code_blocks import PAGES, ROOT, Block, assert_shown, blocks, run_console, run_python
 
 import dpsieve as ds
 from dpsieve.synthetic import query_log

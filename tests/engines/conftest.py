@@ -12,7 +12,7 @@ import pyarrow.csv
 import pyarrow.dataset
 import pyarrow.parquet
 import pytest
-from counting import found
+from helpers.counting import found
 
 from dpsieve.engines import DuckDB
 from dpsieve.engines.inputs.files import DataStream, files

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
-from spark_cluster import INTERPRETED, JAVA
+from helpers.spark_cluster import INTERPRETED, JAVA
 
 import dpsieve as ds
 from dpsieve.engines import Spark

@@ -4,7 +4,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from statistical import assert_follows
+from helpers.statistical import assert_follows
 
 from dpsieve.engines.sql.queries import DUCKDB
 

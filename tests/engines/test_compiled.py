@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from counting import count, named
+from helpers.counting import count, named
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 import sqlglot
-from counting import task
+from helpers.counting import task
 from sqlglot import exp
 
 from dpsieve.engines.engine import COUNT

@@ -11,7 +11,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from counting import count, found, task
+from helpers.counting import count, found, task
 
 from dpsieve.engines import Columns, DuckDB
 from dpsieve.engines.duckdb.compiled import pairs as compiled_pairs

@@ -14,7 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from counting import count
+from helpers.counting import count
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 

@@ -10,10 +10,10 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 import pytest
-from counting import count, found, named
+from helpers.counting import count, found, named
+from helpers.statistical import assert_counts, assert_follows
 from places import Database, Here, OnSpark
 from scipy import stats
-from statistical import assert_counts, assert_follows
 
 import dpsieve as ds
 from dpsieve.engines import Columns, DuckDB

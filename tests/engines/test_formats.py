@@ -6,7 +6,7 @@ import json
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from counting import count, found
+from helpers.counting import count, found
 
 import dpsieve as ds
 from dpsieve.engines import DuckDB

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import sqlglot
-from counting import count, found, task
+from helpers.counting import count, found, task
 from sqlglot import exp
 
 from dpsieve.engines import Columns, DuckDB, Postgres

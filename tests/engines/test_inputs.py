@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from counting import count
+from helpers.counting import count
 
 from dpsieve.engines import DuckDB
 from dpsieve.engines.inputs.files import DataStream, files_of

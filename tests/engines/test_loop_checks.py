@@ -6,7 +6,7 @@ import logging
 import numpy as np
 import pyarrow as pa
 import pytest
-from counting import count
+from helpers.counting import count
 from numba.core.errors import LoweringError
 
 from dpsieve.compiled.jit import callback

@@ -10,9 +10,9 @@ from urllib.parse import quote
 import numpy as np
 import pyarrow as pa
 import pytest
-from command import run
-from counting import count, found
-from postgres_server import PASSWORD
+from helpers.command import run
+from helpers.counting import count, found
+from helpers.postgres_server import PASSWORD
 from typer.testing import CliRunner
 
 import dpsieve as ds

@@ -11,7 +11,7 @@ import time
 import duckdb
 import pyarrow as pa
 import pytest
-from counting import count
+from helpers.counting import count
 
 from dpsieve.engines import DuckDB
 from dpsieve.engines.answers import run_query

@@ -10,7 +10,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from counting import found, task
+from helpers.counting import found, task
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

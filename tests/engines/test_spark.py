@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from counting import count, found
+from helpers.counting import count, found
 from typer.testing import CliRunner
 
 import dpsieve as ds

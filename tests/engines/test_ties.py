@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from counting import count, found
+from helpers.counting import count, found
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

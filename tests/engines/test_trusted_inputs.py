@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.dataset
 import pyarrow.parquet
 import pytest
-from counting import count, found
-from parquet_lies import with_false_rows, with_false_statistics
+from helpers.counting import count, found
+from helpers.parquet_lies import with_false_rows, with_false_statistics
 
 import dpsieve as ds
 from dpsieve.engines import Columns, DuckDB

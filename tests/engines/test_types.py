@@ -11,7 +11,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from counting import count
+from helpers.counting import count
 
 from dpsieve.errors import InvalidType, InvalidValue
 

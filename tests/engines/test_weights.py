@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from counting import count, found
+from helpers.counting import count, found
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

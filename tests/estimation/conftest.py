@@ -1,3 +1,3 @@
 """Channels to estimate from."""
 
-from wobbly_channels import *  # noqa: F403
+from helpers.wobbly_channels import *  # noqa: F403

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from statistical import FALSE_ALARM
+from helpers.statistical import FALSE_ALARM
 
 from dpsieve.channels import optimal, simple
 from dpsieve.errors import DpsieveError

@@ -5,8 +5,8 @@ import pickle
 import numpy as np
 import pyarrow.compute as pc
 import pytest
+from helpers.statistical import FALSE_ALARM
 from scipy import stats
-from statistical import FALSE_ALARM
 
 import dpsieve as ds
 from dpsieve.errors import DpsieveError

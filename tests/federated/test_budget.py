@@ -17,7 +17,7 @@ from math import comb, exp, log
 
 import numpy as np
 import pytest
-from statistical import assert_counts, binomial_band
+from helpers.statistical import assert_counts, binomial_band
 
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
 from dpsieve.federated import Histogram, Quantiles, TrieHeavyHitters, level_plan, plan

@@ -10,7 +10,7 @@ from math import comb
 
 import numpy as np
 import pytest
-from statistical import FALSE_ALARM, assert_counts, binomial_band
+from helpers.statistical import FALSE_ALARM, assert_counts, binomial_band
 
 from dpsieve.errors import DpsieveError, InvalidType
 from dpsieve.federated import Histogram, TrieHeavyHitters, plan

@@ -9,8 +9,8 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from helpers.statistical import assert_follows, binomial_band
 from scipy import stats
-from statistical import assert_follows, binomial_band
 
 from dpsieve import Ledger, Release, collect_histogram
 from dpsieve.channels import sample_threshold

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.statistical import FALSE_ALARM
 from scipy import stats
-from statistical import FALSE_ALARM
 
 import dpsieve as ds
 from dpsieve.errors import CorruptRelease, DpsieveError, InvalidValue

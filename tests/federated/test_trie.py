@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.statistical import assert_counts, binomial_band
 from scipy import stats
-from statistical import assert_counts, binomial_band
 
 from dpsieve.accounting.loss_distributions import joint_divergence
 from dpsieve.accounting.repeated import repeated_share

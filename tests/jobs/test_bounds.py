@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
+from helpers.statistical import binomial_band
 from scipy import stats
-from statistical import binomial_band
 
 import dpsieve as ds
 from dpsieve.errors import DpsieveError

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 import pytest
-from statistical import binomial_band
+from helpers.statistical import binomial_band
 
 import dpsieve as ds
 from dpsieve.accounting.products import steepest

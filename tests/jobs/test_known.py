@@ -7,7 +7,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.csv as csv
 import pytest
-from statistical import assert_follows
+from helpers.statistical import assert_follows
 
 import dpsieve as ds
 from dpsieve.errors import DpsieveError

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from charged_draws import crashing
+from helpers.charged_draws import crashing
+from helpers.statistical import assert_counts, binomial_band
 from scipy import sparse
-from statistical import assert_counts, binomial_band
 
 import dpsieve as ds
 from dpsieve.engines import DuckDB

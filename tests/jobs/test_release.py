@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from charged_draws import crashing
-from statistical import binomial_band
+from helpers.charged_draws import crashing
+from helpers.statistical import binomial_band
 
 import dpsieve as ds
 from dpsieve.channels import optimal

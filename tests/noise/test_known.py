@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 import pytest
+from helpers.statistical import assert_cdf, binomial_band
 from scipy import special
-from statistical import assert_cdf, binomial_band
 
 import dpsieve as ds
 from dpsieve.accounting.gaussian import gaussian_delta

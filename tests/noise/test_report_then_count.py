@@ -7,8 +7,8 @@ import time
 import numpy as np
 import pyarrow as pa
 import pytest
-from shown_keys import coin, noise
-from statistical import assert_counts, binomial_band
+from helpers.shown_keys import coin, noise
+from helpers.statistical import assert_counts, binomial_band
 
 import dpsieve as ds
 from dpsieve.channels import gaussian, report_then_count

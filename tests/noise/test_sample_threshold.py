@@ -11,8 +11,8 @@ import mpmath
 import numpy as np
 import pytest
 from helpers.privacy_curves import divergence
+from helpers.statistical import assert_counts, binomial_band
 from scipy import stats
-from statistical import assert_counts, binomial_band
 
 import dpsieve as ds
 from dpsieve.channels import sample_threshold

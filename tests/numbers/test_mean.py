@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from helpers.arrays import preview_mean, private_mean
+from helpers.statistical import FALSE_ALARM, assert_counts, binomial_band
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import linalg, sparse, stats
-from statistical import FALSE_ALARM, assert_counts, binomial_band
 
 from dpsieve.accounting.gaussian import gaussian_delta, gaussian_epsilon
 from dpsieve.accounting.renyi import zcdp_epsilon

@@ -10,7 +10,7 @@ from itertools import combinations_with_replacement, pairwise, product
 import numpy as np
 import pytest
 from helpers.arrays import private_quantile
-from statistical import assert_follows, binomial_band
+from helpers.statistical import assert_follows, binomial_band
 
 import dpsieve as ds
 from dpsieve.accounting.renyi import zcdp_epsilon

@@ -14,10 +14,10 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from helpers.arrays import box, private_sum
+from helpers.statistical import FALSE_ALARM, binomial_band
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse, special, stats
-from statistical import FALSE_ALARM, binomial_band
 
 from dpsieve.accounting.gaussian import gaussian_sigma
 from dpsieve.errors import BudgetExceeded, CorruptRelease, DpsieveError, InvalidValue, NotCertified

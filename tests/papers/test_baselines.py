@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from helpers.statistical import assert_follows
 from scipy import linalg, stats
-from statistical import assert_follows
 
 from dpsieve.accounting.loss_distributions import joint_divergence
 from dpsieve.errors import DpsieveError, InvalidValue

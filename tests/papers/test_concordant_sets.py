@@ -4,7 +4,7 @@ from itertools import permutations, product
 
 import numpy as np
 import pytest
-from statistical import binomial_band
+from helpers.statistical import binomial_band
 
 import dpsieve as ds
 from dpsieve.errors import DpsieveError

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from statistical import FALSE_ALARM, binomial_band
+from helpers.statistical import FALSE_ALARM, binomial_band
 
 from dpsieve.channels import optimal, simple
 from dpsieve.errors import DpsieveError

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from statistical import binomial_band
+from helpers.statistical import binomial_band
 
 from dpsieve.channels import optimal, simple
 from dpsieve.errors import DpsieveError

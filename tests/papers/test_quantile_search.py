@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from helpers.statistical import FALSE_ALARM, binomial_band
 from scipy import stats
-from statistical import FALSE_ALARM, binomial_band
 
 from dpsieve.errors import DpsieveError
 from dpsieve.papers.sample_threshold import search_quantile

@@ -3,8 +3,8 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from scripted import Scripted
-from statistical import binomial_band
+from helpers.scripted import Scripted
+from helpers.statistical import binomial_band
 
 import dpsieve as ds
 from dpsieve.errors import DpsieveError

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from helpers.statistical import binomial_band
 from scipy.special import ndtr, ndtri
-from statistical import binomial_band
 
 from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidValue

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from schemes_in_use import FunctionScheme
+from helpers.schemes_in_use import FunctionScheme
 
 import dpsieve as ds
 from dpsieve.errors import CorruptRelease, DpsieveError

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
-from command import run
+from helpers.command import run
 from publication.fuzzing import RELEASES, releases
 
 import dpsieve as ds

@@ -7,9 +7,9 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from helpers.scripted import Scripted
+from helpers.statistical import assert_cdf, assert_follows, binomial_band
 from scipy import stats
-from scripted import Scripted
-from statistical import assert_cdf, assert_follows, binomial_band
 
 from dpsieve.errors import DpsieveError
 from dpsieve.randomness import Source, binomial, coins

@@ -5,10 +5,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from helpers.statistical import assert_cdf, assert_follows
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
-from statistical import assert_cdf, assert_follows
 
 from dpsieve.errors import DpsieveError
 from dpsieve.exact.balls import precision

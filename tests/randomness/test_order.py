@@ -6,8 +6,8 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from scripted import Repeating, Scripted
-from statistical import assert_counts, assert_follows
+from helpers.scripted import Repeating, Scripted
+from helpers.statistical import assert_counts, assert_follows
 
 from dpsieve.errors import DpsieveError
 from dpsieve.randomness import noisy_top

@@ -8,7 +8,7 @@ import threading
 
 import numpy as np
 import pytest
-from statistical import FALSE_ALARM
+from helpers.statistical import FALSE_ALARM
 
 from dpsieve.errors import DpsieveError, InvalidType, RandomnessError
 from dpsieve.randomness import SystemSource

@@ -5,9 +5,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from flint import arb, fmpq
+from helpers.scripted import Repeating, Scripted
+from helpers.statistical import assert_follows
 from scipy import stats
-from scripted import Repeating, Scripted
-from statistical import assert_follows
 
 from dpsieve.errors import DpsieveError, InvalidValue
 from dpsieve.randomness import ExactTable

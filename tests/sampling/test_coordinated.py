@@ -11,8 +11,8 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES256
 from cryptography.hazmat.primitives.ciphers.modes import CBC
-from schemes_in_use import FunctionScheme
-from statistical import assert_counts, assert_follows, binomial_band
+from helpers.schemes_in_use import FunctionScheme
+from helpers.statistical import assert_counts, assert_follows, binomial_band
 
 import dpsieve as ds
 from dpsieve.errors import DpsieveError, InvalidValue, UnreadableData

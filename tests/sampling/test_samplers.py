@@ -3,8 +3,8 @@
 import numpy as np
 import pyarrow as pa
 import pytest
+from helpers.statistical import FALSE_ALARM, assert_follows, binomial_band
 from scipy import stats
-from statistical import FALSE_ALARM, assert_follows, binomial_band
 
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
 from dpsieve.randomness.coins import bernoulli

@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 import pytest
-from sketch_reference import forged, integers, sealed
+from helpers.sketch_reference import forged, integers, sealed
 
 from dpsieve.errors import UnreadableData
 from dpsieve.sketches import MergedSketch, MisraGries, UserMisraGries, sketch_from_bytes

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 import pytest
-from sketch_reference import misra_gries, neighbours
-from statistical import assert_follows, binomial_band
+from helpers.sketch_reference import misra_gries, neighbours
+from helpers.statistical import assert_follows, binomial_band
 
 from dpsieve.errors import DpsieveError, NotCertified
 from dpsieve.noise.known_keys import laplace_tail

@@ -7,9 +7,9 @@ from itertools import product
 import numpy as np
 import pyarrow as pa
 import pytest
-from charged_draws import crashing
-from sketch_reference import misra_gries, neighbours
-from statistical import binomial_band
+from helpers.charged_draws import crashing
+from helpers.sketch_reference import misra_gries, neighbours
+from helpers.statistical import binomial_band
 
 import dpsieve as ds
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, UnreadableData

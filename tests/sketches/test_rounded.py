@@ -6,8 +6,8 @@ from itertools import product
 
 import numpy as np
 import pytest
-from sketch_reference import neighbours, post_processed
-from statistical import assert_follows, binomial_band
+from helpers.sketch_reference import neighbours, post_processed
+from helpers.statistical import assert_follows, binomial_band
 
 from dpsieve.errors import DpsieveError, NotCertified
 from dpsieve.noise.known_keys import laplace_tail

@@ -4,9 +4,9 @@ import pickle
 
 import numpy as np
 import pytest
+from helpers.sketch_reference import forged, integers, sealed, texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sketch_reference import forged, integers, sealed, texts
 
 from dpsieve.errors import InvalidType, UnreadableData
 from dpsieve.sketches import MergedSketch, MisraGries

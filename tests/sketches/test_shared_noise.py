@@ -8,9 +8,9 @@ from itertools import product
 
 import numpy as np
 import pytest
+from helpers.statistical import binomial_band
 from scipy import stats
 from scipy.special import ndtr
-from statistical import binomial_band
 
 import dpsieve as ds
 from dpsieve.accounting.gaussian import gaussian_curve, gaussian_delta

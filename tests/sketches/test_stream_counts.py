@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
-from statistical import binomial_band
+from helpers.statistical import binomial_band
 
 import dpsieve as ds
 from dpsieve.errors import InvalidValue

@@ -5,8 +5,8 @@ import math
 
 import numpy as np
 import pytest
-from sketch_reference import neighbours, post_processed
-from statistical import assert_follows, binomial_band
+from helpers.sketch_reference import neighbours, post_processed
+from helpers.statistical import assert_follows, binomial_band
 
 from dpsieve.errors import DpsieveError, NotCertified
 from dpsieve.papers.thesis.bounded_merge import BoundedMerge

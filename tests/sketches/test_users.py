@@ -8,8 +8,8 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from helpers.statistical import binomial_band
 from scipy.special import ndtr
-from statistical import binomial_band
 
 import dpsieve as ds
 from dpsieve.errors import DpsieveError

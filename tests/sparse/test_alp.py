@@ -7,8 +7,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from tests.scripted import Scripted
-from tests.statistical import assert_follows, binomial_band
+from helpers.scripted import Scripted
+from helpers.statistical import assert_follows, binomial_band
 
 from dpsieve.errors import DpsieveError, InvalidValue, NotCertified
 from dpsieve.papers.thesis import alp_decoders

@@ -8,10 +8,10 @@ import pickle
 import numpy as np
 import pyarrow as pa
 import pytest
-from noise_laws import cells, divergence, loss, tail
+from helpers.noise_laws import cells, divergence, loss, tail
+from helpers.scripted import Scripted
+from helpers.statistical import assert_counts, assert_follows, binomial_band
 from scipy import stats
-from scripted import Scripted
-from statistical import assert_counts, assert_follows, binomial_band
 
 from dpsieve.errors import DpsieveError, InvalidValue, NotCertified
 from dpsieve.privacy import DiscreteLaplace

@@ -8,8 +8,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from noise_laws import loss, tail
-from statistical import binomial_band
+from helpers.noise_laws import loss, tail
+from helpers.statistical import binomial_band
 
 from dpsieve.errors import DpsieveError, InvalidValue
 from dpsieve.privacy import Approximate, DiscreteLaplace

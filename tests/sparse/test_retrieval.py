@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from flint import arb
-from tests.statistical import assert_follows, binomial_band
+from helpers.statistical import assert_follows, binomial_band
 
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, NotCertified
 from dpsieve.exact.balls import precision

@@ -13,7 +13,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from statistical import binomial_band
+from helpers.statistical import binomial_band
 
 import dpsieve as ds
 from dpsieve.errors import BudgetExceeded, CorruptRelease, DpsieveError, InvalidValue

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from counting import count
+from helpers.counting import count
 
 import dpsieve as ds
 from dpsieve.engines import DuckDB

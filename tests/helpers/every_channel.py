@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from schemes_in_use import SCHEMES
+from helpers.schemes_in_use import SCHEMES
 
 from dpsieve.channels import (
     gaussian,

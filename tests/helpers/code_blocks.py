@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from command import run
+from helpers.command import run
 
 import dpsieve as ds
 
