@@ -26,7 +26,7 @@ from helpers.command import run
 
 import dpsieve as ds
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 _SHOWN = r"-?\d+\.?\d*(?:e-?\d+)?(?:\.\.\.)?"
 
