@@ -184,7 +184,7 @@ def test_only_run_charges_a_ledger():
 
 
 class TestTheWayOfADefaultRelease:
-    """A release of a small table, warm. Before the project had one way in and out: 53 modules, 867 package changes."""
+    """A release of a small table, warm. Before jobs had one way in and out, this trace had 867 package changes."""
 
     @pytest.fixture(scope="class")
     @classmethod
