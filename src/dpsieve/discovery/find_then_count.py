@@ -154,7 +154,7 @@ class FindThenCount(AfterSelection, NoisyCounts):
 
     def reader(self, drawn: Drawn) -> GaussianReader:
         """Return what reads counts with the noise for the number of keys, which may have been drawn."""
-        return GaussianReader(self.scale(self._keys_given(drawn)))
+        return GaussianReader(self.scale(self._keys_given(drawn)), least=1)
 
     def _keys_given(self, drawn: Drawn) -> int:
         if self.keys is not None:

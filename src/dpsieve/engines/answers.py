@@ -110,7 +110,8 @@ def decode_counts(task: Aggregation, listed: pa.Table | None, answer: pa.Table) 
     if listed is not None:
         present, counts = counts, np.zeros(len(listed), np.int64)
         counts[answer.column(0).to_numpy()] = present
-    return Counted(name_keys(task, listed, answer), counts)
+    first = as_numpy(answer.column("first")).astype(np.int64, copy=False) if "first" in answer.column_names else None
+    return Counted(name_keys(task, listed, answer), counts, first)
 
 
 def decode_pairs(task: Aggregation, listed: pa.Table | None, answer: pa.Table) -> Pairs:

@@ -33,10 +33,12 @@ class Counted:
         keys: one row per key that occurs (or per key of a public list), in no particular order, with the key columns
             under their own names; no row is null in any column and no two rows are equal.
         frequencies: the count or the sum of weights of each key; 0 only for keys of a public list.
+        first: where asked for, the count of each key if units keep only their first key.
     """
 
     keys: pa.Table
     frequencies: Ints
+    first: Ints | None = None
 
     def __repr__(self) -> str:
         return "<Counted: true frequencies, not to be published>"
@@ -183,8 +185,11 @@ class CountedByBound(ABC):
         self.close()
 
     @abstractmethod
-    def under(self, keys: int) -> Counted:
-        """Return the counts where each unit keeps at most this number of its keys."""
+    def under(self, keys: int, *, with_first: bool = False) -> Counted:
+        """Return the counts where each unit keeps at most this number of its keys, and `first` if asked.
+
+        Only engines that support pairs have `first`.
+        """
 
 
 def units_by_place(places: Ints, numbers: Ints, most: int) -> Ints:
@@ -208,9 +213,12 @@ class FromPairs(CountedByBound):
     def __init__(self, pairs: Pairs) -> None:
         self.pairs, self.units = pairs, units_by_size(pairs.sizes)
 
-    def under(self, keys: int) -> Counted:
-        """Return the counts where each unit keeps at most this number of its keys."""
-        return self.pairs.bound(keys).count()
+    def under(self, keys: int, *, with_first: bool = False) -> Counted:
+        """Return the counts where each unit keeps at most this number of its keys, also only its first if asked."""
+        counts = self.pairs.bound(keys).counts()
+        some = np.flatnonzero(counts)
+        first = self.pairs.bound(1).counts()[some] if with_first else None
+        return Counted(self.pairs.keys.take(pa.array(some)), counts[some], first)
 
 
 class FromPlaces(CountedByBound):
@@ -218,7 +226,7 @@ class FromPlaces(CountedByBound):
 
     Args:
         units: see `CountedByBound`.
-        add_up: returns the sums over the first places.
+        add_up: returns the sums over the first places and, for engines with pairs, the numbers at the first of them.
         resources: what is closed by `close`, or when this object is no longer used.
     """
 
@@ -226,7 +234,7 @@ class FromPlaces(CountedByBound):
         self.units, self._add_up = units, add_up
         self._closing = None if resources is None else weakref.finalize(self, resources.close)
 
-    def under(self, keys: int) -> Counted:
+    def under(self, keys: int, *, with_first: bool = False) -> Counted:
         """Return the counts where each unit keeps at most this number of its keys."""
         return self._add_up(keys)
 

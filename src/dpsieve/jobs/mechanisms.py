@@ -1,4 +1,4 @@
-"""Choose the mechanism of a release from public numbers, and the bound on keys per unit from a private histogram."""
+"""Choose the mechanism of a release from public numbers."""
 
 import math
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import minimise
 from dpsieve.jobs.request import ReleaseRequest
 from dpsieve.noise.gaussian_threshold import gaussian
-from dpsieve.noise.keys_per_unit import Coverage, KeysPerUnit, Sizes
+from dpsieve.noise.keys_per_unit import Coverage, KeysPerUnit
 from dpsieve.noise.known_keys import NOISES, known_keys
 from dpsieve.noise.report_tables import rough_half
 from dpsieve.noise.report_then_count import report_then_count
@@ -23,12 +23,8 @@ from dpsieve.privacy.mechanism import Counting, Mechanism
 from dpsieve.sampling.schemes import Scheme
 from dpsieve.validate import SMALLEST_DELTA, SMALLEST_EPSILON, check_budget
 
-# The bound on keys per unit, and its coverage: the share of (unit, key) pairs that it keeps.
-CANDIDATES = (1, 2, 3, 5, 10, 20, 50, 100, 200)
-REHEARSED = (1, 10)  # candidates that use all code that others use
-CAUTION, SURE = 2.0, 5.0  # standard deviations of noise: subtracted, and needed at least
 TOO_FEW = "; too few units to report coverage"
-SHARE_FOR_BOUND, SHARE_FOR_COVERAGE = 0.02, 0.01  # of epsilon
+SHARE_FOR_BOUND, SHARE_FOR_COVERAGE = 0.03, 0.01  # of epsilon
 _FEW_KEYS, _LOW_COVERAGE = 10, 0.5
 _REQUESTED = "requested by the caller"
 _LONG = 10_000  # a table for keys that are reported half of the time only at this frequency takes many seconds
@@ -213,27 +209,6 @@ def histogram_for(request: ReleaseRequest) -> KeysPerUnit | None:
     if request.report_coverage:
         return KeysPerUnit(request.epsilon * SHARE_FOR_COVERAGE, request.contribution.keys, unit=request.unit)
     return None
-
-
-def choose_bound(sizes: Sizes, epsilon: float, delta: float) -> int:
-    """Return the bound that finds most keys, if bounding thins all keys alike.
-
-    The score of m is the number of (unit, key) pairs that it keeps, over the frequency h(m) that is reported half of
-    the time: keys as frequent as h(m) T / (pairs kept), of all T pairs, are reported half of the time, so the largest
-    score reaches the rarest keys, whatever their distribution. Two standard deviations of their noise are subtracted
-    from the pairs, and a bound whose pairs are within five of them is not taken: noise alone leads to one key.
-    """
-    seen = [bound for bound in CANDIDATES if sizes.pairs(bound) > SURE * sizes.deviation(bound)] or [1]
-    halves = {bound: half_reported(epsilon, delta, bound) for bound in seen}
-    return max(seen, key=lambda bound: (sizes.pairs(bound) - CAUTION * sizes.deviation(bound)) / halves[bound])
-
-
-def describe_choice(epsilon: float, delta: float) -> str:
-    """Return the words for a bound that is still to be chosen."""
-    some = ", ".join(f"{half_reported(epsilon, delta, m):,.0f} with at most {m}" for m in (1, 10, 100))
-    cost = f"for {SHARE_FOR_BOUND:.0%} of epsilon".replace("%", " %")
-    span = f"at most {CANDIDATES[0]} to {CANDIDATES[-1]} keys, chosen privately {cost}"
-    return f"{span}; a key is reported half of the time at the frequency {some}"
 
 
 def rarer_keys(request: ReleaseRequest, keys: int, half: float | None = None) -> str:

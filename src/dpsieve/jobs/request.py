@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dpsieve.privacy.contribution import Contribution
     from dpsieve.sampling.schemes import Scheme
 
-Goal = Literal["keys", "counts"]
+Goal = Literal["auto", "keys", "counts"]
 Method = Literal[
     "auto", "optimal", "simple", "truncated_geometric", "stability", "gaussian", "report_then_count", "laplace"
 ]
@@ -166,14 +166,15 @@ class ReleaseRequest(KeyRequest):
     """
 
     max_keys_per_unit: int | Literal["auto"] = argument(
-        "the number of keys that a unit may add. 'auto' chooses it privately, for 2 % of epsilon, where units are "
+        "the number of keys that a unit may add. 'auto' chooses it privately, for 3 % of epsilon, where units are "
         "named and no other argument fixes how they are counted; otherwise it is 1.",
         "auto", alias="max-keys", form="NUMBER|auto",
     )  # fmt: skip
     max_rows_per_key: int = argument("the number of rows of a unit that count in one key.", 1)
     goal: Goal = argument(
-        "'keys' finds the most keys; 'counts' gives the best counts: keys are found first, then counted.",
-        "keys", choices=Goal,
+        "'keys' finds the most keys; 'counts' gives the best counts; 'auto' gives nearly as many keys with counts "
+        "close to the number of units that hold them.",
+        "auto", choices=Goal,
     )  # fmt: skip
     scheme: "Scheme | None" = argument("a sampling scheme such as `dpsieve.ppswor(0.01)`.", None, option=False)
     sample_size: int | None = argument(

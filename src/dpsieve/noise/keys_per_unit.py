@@ -3,9 +3,10 @@
 import math
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
+from scipy.special import ndtr
 
 from dpsieve import validate
 from dpsieve.codec import register
@@ -17,13 +18,15 @@ from dpsieve.randomness.noise import LARGEST_SCALE, discrete_laplace, laplace_sc
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints
 
-EDGES = (1, 2, 3, 5, 7, 10, 14, 20, 30, 50, 100, 200, 500, 1000)
+EDGES = (1, 2, 3, 5, 7, 10, 14, 20, 30, 40, 50, 70, 100, 140, 200, 500, 1000)
 MOST = EDGES[-1]
 KINDS_OF_KEYS = ("a key", "a published key")
-_SHORT, _LONG = 0.3, 0.7  # lengths of intervals: preferred, and largest reported
+_LONGEST = 0.3  # interval of a share that is stated
 _PARTS = 1 << 16  # per unit
 _DEVIATIONS = 2.12  # 95 % of a Laplace distribution are within 2.12 standard deviations, and more of a sum of several
 _SHARES = np.linspace(0.0, 1.0, 2001)
+_MIDDLES, _SPREADS = np.linspace(-2.0, 5.5, 46), np.geomspace(0.1, 2.2, 16)  # of the logarithm of sizes
+_TOLERANCE = 1.5  # standard deviations
 
 
 @register("keys_per_unit")
@@ -89,46 +92,69 @@ class KeysPerUnit(Mechanism):
 @register("coverage")
 @dataclass(frozen=True)
 class Coverage:
-    """The share of (unit, key) pairs that a bound keeps, with a 95 % confidence interval.
+    """The share of all (unit, key) pairs that a bound keeps, with a 95 % confidence interval.
 
-    At most `most` pairs per unit count. `key` names the kind of keys.
+    Units with more than 1,000 keys count as 1,000. `key` names the kind of keys.
 
-    >>> print(Coverage(0.381, 0.3502, 0.41, 50))
-    about 38 % (35 to 41 %) of all pairs of a unit and a key, counting at most 50 for a unit
+    >>> print(Coverage(0.958, 0.931, 0.982))
+    about 4 % (1 to 7 %) of all pairs of a unit and a key are not counted
     """
 
     share: float
     low: float
     high: float
-    most: int = MOST
     key: str = "a key"
 
     def __post_init__(self) -> None:
         fix = "Pass a share with its interval."
         for name in ("share", "low", "high"):
             validate.between(name, getattr(self, name), 0.0, 1.0, hint=fix)
-        validate.whole("most", self.most, low=1, high=MOST, hint=fix)
         if not self.low <= self.share <= self.high or self.key not in KINDS_OF_KEYS:
             raise InvalidValue(f"coverage is not a share within its interval. {fix}")
 
     def __str__(self) -> str:
-        low, high = math.floor(100 * self.low), math.ceil(100 * self.high)
-        few = f", counting at most {self.most:,} for a unit"
-        return f"about {100 * self.share:.0f} % ({low} to {high} %) of all pairs of a unit and {self.key}{few}"
+        least, most = math.floor(100 * (1 - self.high)), math.ceil(100 * (1 - self.low))
+        share = f"about {100 * (1 - self.share):.0f} % ({least} to {most} %)"
+        return f"{share} of all pairs of a unit and {self.key} are not counted"
 
 
 @dataclass(frozen=True)
 class Sizes:
     """A private histogram: about `units[i]` units hold about edges[i] keys, with Laplace noise of this scale.
 
-    >>> sizes = Sizes(EDGES, (50.0, 0.0, 0.0, 50.0, *[0.0] * 10), 0.001)  # 50 units with 1 key, 50 with 5
+    >>> sizes = Sizes(EDGES, (50.0, 0.0, 0.0, 50.0, *[0.0] * 13), 0.001)  # 50 units with 1 key, 50 with 5
     >>> sizes.kept(1)
-    Coverage(share=0.333..., low=0.32..., high=0.33..., most=1000, key='a key')
+    Coverage(share=0.333..., low=0.32..., high=0.34..., key='a key')
     """
 
     edges: tuple[int, ...]
     units: tuple[float, ...]
     scale: float
+
+    @cached_property
+    def smooth(self) -> Floats:
+        """The estimated number of units at each edge, with less noise and some bias; for choices only.
+
+        A log-normal law of sizes is fitted to the histogram: least squares of the edges, with a weak prior (median 5,
+        spread 1) that decides where there are few units. Then the numbers of units from each edge on are corrected
+        where the histogram differs from the fit by more than 1.5 standard deviations, by what is beyond.
+        """
+        laws, penalty = _laws(self.edges)
+        noisy = np.array(self.units)
+        totals = np.maximum(laws @ noisy / (laws**2).sum(axis=1), 1.0)
+        misfit = ((noisy - totals[:, None] * laws) ** 2).sum(axis=1) / (2 * self.scale) ** 2
+        best = int(np.argmin(misfit + penalty))
+        fitted, found = _from_each_on(totals[best] * laws[best]), _from_each_on(noisy)
+        tolerance = _TOLERANCE * self.scale * np.sqrt(2 * np.arange(len(noisy), 0, -1))
+        difference = found - fitted
+        corrected = fitted + np.sign(difference) * np.maximum(np.abs(difference) - tolerance, 0)
+        units = -np.diff(np.maximum.accumulate(np.maximum(corrected, 0)[::-1])[::-1], append=0.0)
+        return np.asarray(units)
+
+    def smooth_share(self, bound: int) -> float:
+        """Return the estimated share of pairs that a bound keeps, by `smooth`."""
+        pairs = self.smooth @ np.array(self.edges, np.float64)
+        return float(self.smooth @ self._kept(bound) / pairs) if pairs > 0 else 1.0
 
     def pairs(self, bound: int) -> float:
         """Return the estimated number of (unit, key) pairs if each unit keeps at most `bound` keys; at least 0."""
@@ -139,39 +165,33 @@ class Sizes:
         return self.scale * math.sqrt(2 * float((self._kept(bound) ** 2).sum()))
 
     def kept(self, bound: int) -> Coverage | None:
-        """Return the share of all pairs that a bound keeps, with its interval; None if there are too few units.
+        """Return the share of all pairs that a bound keeps, with its interval; None if noise hides it.
 
-        The noise of an edge is weighted by its pairs. So with few units, pairs beyond 500, 200, ... keys per unit are
-        left out, down to twice the bound, until the interval is at most about 25 points long. That length is predicted
-        from the pairs of at most twice the bound, which have far less noise; so selecting on noise does not reduce the
-        coverage of reported intervals.
+        Units with more than 1,000 keys count as 1,000. Whether an interval is stated is decided by its length, which is
+        predicted from the number of pairs of at most twice the bound and thus hardly depends on the noise in the share:
+        so selecting on noise does not reduce the coverage of stated intervals.
         """
-        caps = [most for most in sorted(EDGES, reverse=True) if most >= min(2 * bound, MOST)]
-        pairs, bounded = self.pairs(caps[-1]) - 2 * self.deviation(caps[-1]), self._kept(bound)
-        noise = {most: max(np.linalg.norm(bounded), np.linalg.norm(self._kept(most) - bounded)) for most in caps}
-        reach = 2 * _DEVIATIONS * self.scale * math.sqrt(2)
-        lengths = {most: reach * float(noise[most]) / pairs if pairs > 0 else math.inf for most in caps}
-        fitting = [most for most in caps if lengths[most] <= _SHORT] or [caps[-1]]
-        return self._share(bound, fitting[0]) if lengths[fitting[0]] <= _LONG else None
+        few = min(most for most in self.edges if most >= min(2 * bound, MOST))
+        pairs, bounded = self.pairs(few) - 2 * self.deviation(few), self._kept(bound)
+        noise = max(np.linalg.norm(bounded), np.linalg.norm(self._kept(MOST) - bounded))
+        length = 2 * _DEVIATIONS * self.scale * math.sqrt(2) * float(noise) / pairs if pairs > 0 else math.inf
+        return self._share(bound) if length <= _LONGEST else None
 
-    def _share(self, bound: int, most: int) -> Coverage:
-        """Return the share of pairs, at most `most` per unit (Fieller's interval).
+    def _share(self, bound: int) -> Coverage:
+        """Return the share of pairs (Fieller's interval).
 
         For a share r the noise of (pairs kept) - r (all pairs) is a sum of independent Laplace noises with a known
         deviation; r is in the interval if the noisy difference is within 2.12 deviations.
         """
-        bounded, capped = self._kept(bound), self._kept(most)
-        differences = bounded - _SHARES[:, None] * capped
+        differences = self._kept(bound) - _SHARES[:, None] * self._kept(MOST)
         deviation = self.scale * math.sqrt(2) * np.sqrt((differences**2).sum(axis=1))
         inside = np.flatnonzero(np.abs(differences @ np.array(self.units)) <= _DEVIATIONS * deviation)
-        all_pairs, last = self.pairs(most), len(_SHARES) - 1
+        all_pairs, last = self.pairs(MOST), len(_SHARES) - 1
         share = self.pairs(bound) / all_pairs if all_pairs > 0 else 1.0
-        candidates = [
-            *inside.tolist(),
-            round(min(max(share, 0.0), 1.0) * last),
-        ]  # with little noise, only the nearest share
+        nearest = round(min(max(share, 0.0), 1.0) * last)
+        candidates = [*inside.tolist(), nearest]  # with little noise, only the nearest share
         low, high = float(_SHARES[max(0, min(candidates) - 1)]), float(_SHARES[min(last, max(candidates) + 1)])
-        return Coverage(min(max(share, low), high), low, high, most)
+        return Coverage(min(max(share, low), high), low, high)
 
     def _kept(self, bound: int) -> Floats:
         """Return the number of keys that a unit at each edge keeps."""
@@ -183,6 +203,27 @@ class Sizes:
 def units_by_size(sizes: Ints) -> Ints:
     """Return the numbers of units with 0, 1, ..., 1,000 or more keys."""
     return np.bincount(np.minimum(sizes, MOST), minlength=MOST + 1)
+
+
+@lru_cache(maxsize=4)
+def _laws(edges: tuple[int, ...]) -> tuple[Floats, Floats]:
+    """Return the shares of units at the edges under log-normal laws of sizes, and minus the log of their prior."""
+    middle, spread = (grid.ravel() for grid in np.meshgrid(_MIDDLES, _SPREADS, indexing="ij"))
+    ends = np.log(np.arange(1, MOST) + 0.5)
+    below = ndtr((ends - middle[:, None]) / spread[:, None])
+    shares = np.diff(below, prepend=0.0, append=1.0)
+    prior = ((middle - math.log(5)) / 1.5) ** 2 / 2 + (np.log(spread) / 0.7) ** 2 / 2
+    return shares @ _weights(edges), prior
+
+
+def _from_each_on(units: Floats) -> Floats:
+    return np.cumsum(units[::-1])[::-1]
+
+
+def _weights(edges: tuple[int, ...]) -> Floats:
+    """Return what a unit with 1, 2, ..., 1,000 keys adds to each edge."""
+    keys = np.arange(1, MOST + 1)
+    return np.column_stack([np.interp(keys, edges, np.eye(len(edges))[place]) for place in range(len(edges))])
 
 
 def _parts(units: Ints, marks: tuple[int, ...]) -> Ints:

@@ -42,7 +42,13 @@ NOISES = ("auto", "laplace", "gaussian")
 
 
 class NoiseReader(Reader):
-    """Reads integer counts with symmetric noise and no threshold."""
+    """Reads integer counts with symmetric noise and no threshold.
+
+    Attributes:
+        least: the least count of a key: 0, or 1 where a key is published only if some unit holds it.
+    """
+
+    least: int = 0
 
     @property
     @abstractmethod
@@ -54,10 +60,10 @@ class NoiseReader(Reader):
         """Return the least h such that the noise is within -h to h with at least this probability."""
 
     def read(self, tokens: ArrayLike) -> Reading:
-        """Return counts that are not below zero; the weight is the noisy count itself, which is unbiased."""
+        """Return counts that are not below the least one; the weight is the noisy count, which is unbiased."""
         noisy = np.asarray(tokens, dtype=np.float64)
         counts, half = noisy.astype(np.int64), self.half_width(0.95)
-        return Reading(np.maximum(counts, 0), np.maximum(counts - half, 0), np.maximum(counts + half, 0), noisy)
+        return Reading(*(np.maximum(ends, self.least) for ends in (counts, counts - half, counts + half)), noisy)
 
     def terms(self, tokens: ArrayLike, g: Callable[[Floats], Floats] | None = None) -> Floats:
         """Return the noisy counts, whose sum is unbiased; with a g, its values at the counts, not below zero."""
@@ -141,6 +147,7 @@ class GaussianReader(NoiseReader):
     """Reads counts with rounded Gaussian noise of standard deviation `scale` before rounding."""
 
     scale: float
+    least: int = 0
 
     @cached_property
     def deviation(self) -> float:
@@ -244,6 +251,21 @@ class KnownKeys(NoisyCounts, NoiseReader):
             tail = (1 - level) * (1 + math.exp(-1 / self.scale)) / 2
             return max(0, math.ceil(-math.log(tail) * self.scale * (1 + 1e-12) - 1))
         return gaussian_half_width(self.scale, level)
+
+
+@register("found_keys")
+@dataclass(frozen=True, repr=False)
+class FoundKeys(KnownKeys):
+    """Noise for the counts of keys that an earlier mechanism of the same composition found.
+
+    Given those keys, which are published, they are a public list: the guarantee is that of `KnownKeys`.
+    """
+
+    reports_all = False
+    least = 1
+
+    def __repr__(self) -> str:
+        return f"<found keys, {self.noise} noise of scale {self.scale:.4g}, {self.guarantee}>"
 
 
 def known_keys(

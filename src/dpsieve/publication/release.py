@@ -88,8 +88,8 @@ class Release(Publication):
 
     @property
     def least(self) -> int:
-        """The least frequency of a key in the table: 1, or 0 where every key of a public list is answered."""
-        return 0 if self.mechanism.reports_all else 1
+        """The least count of a key in the table: 1, or 0 where every key of a public list is answered."""
+        return 1 if self.mechanism.withholds else 0
 
     def top(self, k: int = 10) -> pa.Table:
         """Return the k rows with the largest counts, of equal ones those with the largest tokens, largest first."""

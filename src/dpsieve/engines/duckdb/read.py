@@ -23,7 +23,7 @@ from dpsieve.engines.duckdb.compiled.database import Loops, check
 from dpsieve.engines.engine import Aggregation, Columns
 from dpsieve.engines.inputs.files import DataStream, Files, Header, bad_json_line, common_header, field_names
 from dpsieve.engines.inputs.frames import Foreign, Frame, Source
-from dpsieve.engines.sql.columns import Column, literal, quoted
+from dpsieve.engines.sql.columns import Column, call, literal, quoted
 from dpsieve.engines.sql.queries import bounded_query, number_query, pairs_query, places_query
 from dpsieve.engines.true_data import Counted, NumberRows, Pairs, units_by_place
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
@@ -290,7 +290,9 @@ def keep_places(job: Job) -> Ints:
 def count_under(connection: Any, task: Aggregation, keys: int) -> Counted:
     """Return the counts from the table of `keep_places`, where a unit keeps at most this number of keys."""
     names = ", ".join(f"k{i}" for i in range(len(task.columns.key)))
-    sums = f"SELECT {names}, CAST(sum(n) AS BIGINT) AS n FROM {_PLACES} WHERE place <= {int(keys)} GROUP BY {names}"
+    counts = {"n": "n", "first": "CASE WHEN place = 1 THEN n ELSE 0 END"}
+    shown = ", ".join(f"CAST({call('sum', number)} AS BIGINT) AS {name}" for name, number in counts.items())
+    sums = f"SELECT {names}, {shown} FROM {_PLACES} WHERE place <= {int(keys)} GROUP BY {names}"
     return decode_counts(task, None, connection.sql(sums).to_arrow_table())
 
 

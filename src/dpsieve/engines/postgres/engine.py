@@ -128,8 +128,10 @@ class Postgres(Engine):
         places, names = answer.column("place"), [f"k{i}" for i in range(len(task.columns.key))]
 
         def under(keys: int) -> Counted:
-            sums = answer.filter(pc.less_equal(places, keys)).group_by(names).aggregate([("n", "sum")])
-            return decode_counts(task, None, sums.rename_columns([*names, "n"]))
+            kept = answer.filter(pc.less_equal(places, keys))
+            first = pc.if_else(pc.equal(kept.column("place"), 1), kept.column("n"), pa.scalar(0, kept.column("n").type))
+            sums = kept.append_column("first", first).group_by(names).aggregate([("n", "sum"), ("first", "sum")])
+            return decode_counts(task, None, sums.rename_columns([*names, "n", "first"]))
 
         units = units_by_place(places.to_numpy(), answer.column("n").to_numpy(), task.contribution.keys)
         return FromPlaces(units, under)
