@@ -1,9 +1,10 @@
 """Choose how units are bounded, from a private histogram of keys per unit.
 
-A reader takes a count for the number of units that hold the key. Under a bound of m keys per unit it is lower: by about
-half of the share of pairs that the bound drops, for common keys on real data, as these are held by units of all sizes;
-by all of it where most units hold one key. A larger bound needs more noise and reports fewer keys. So a way to count is described by two estimates. With s the share
-of pairs kept, h the frequency that is reported half of the time, and sigma the noise of a count:
+A reader takes a count for the number of units that hold the key. Under a bound of m keys per unit it is lower: for
+common keys on real data by about half of the share of pairs that the bound drops, as these keys are held by units of
+all sizes, and by all of it where most units hold one key. A larger bound needs more noise and reports fewer keys. So a
+way to count is described by two estimates. With s the share of pairs kept, h the frequency that is reported half of the
+time, and sigma the noise of a count:
 
 - keys: (s^1.3 / h)^1.15, up to a constant. With a Zipf law the number of keys more frequent than h / s is inversely
   proportional to it; the exponents are fitted, since rare keys are held by units with more keys than others.

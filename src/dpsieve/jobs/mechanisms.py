@@ -23,7 +23,7 @@ from dpsieve.privacy.mechanism import Counting, Mechanism
 from dpsieve.sampling.schemes import Scheme
 from dpsieve.validate import SMALLEST_DELTA, SMALLEST_EPSILON, check_budget
 
-TOO_FEW = "; too few units to report coverage"
+UNSTATED = "; coverage is too uncertain to state"
 SHARE_FOR_BOUND, SHARE_FOR_COVERAGE = 0.03, 0.01  # of epsilon
 _FEW_KEYS, _LOW_COVERAGE = 10, 0.5
 _REQUESTED = "requested by the caller"

@@ -19,7 +19,7 @@ from dpsieve.errors import DpsieveError, InvalidValue
 from dpsieve.jobs.bounds import FOUND_FIRST, SHARE_TO_FIND, Way, choose_way, describe_choice, typical_keys
 from dpsieve.jobs.mechanisms import (
     SHARE_FOR_COVERAGE,
-    TOO_FEW,
+    UNSTATED,
     Choice,
     choose_mechanism,
     hint_for,
@@ -187,7 +187,7 @@ def _plan_with_histogram(request: ReleaseRequest, histogram: KeysPerUnit, table:
 def _notes(request: ReleaseRequest, contribution: str, reason: str, sizes: Sizes, keys: int) -> Notes:
     coverage = sizes.kept(keys) if request.report_coverage else None
     words = f"{contribution}{', chosen privately' if request.chooses_bound else ''}"
-    words += TOO_FEW if request.report_coverage and coverage is None else ""
+    words += UNSTATED if request.report_coverage and coverage is None else ""
     return Notes(words, reason, coverage=coverage)
 
 
@@ -216,6 +216,8 @@ def _find_first(
     found = some[np.flatnonzero(finder.draw(counted.first[some], source=source))]
     tokens = counter.draw(counted.frequencies[found], source=source)
     notes = _notes(request, str(Contribution(keys)), _FOUND_FIRST, sizes, keys)
+    hint = hint_for(len(found), notes.coverage, request, 1, lambda: frequency_at(finder, 0.5))
+    notes = replace(notes, rarer=hint) if hint else notes
     return release_of(mechanism, counted.keys.take(pa.array(found)), Outcome(tokens), notes=notes, source=source)
 
 
@@ -325,7 +327,7 @@ def _publish_counted(request: ReleaseRequest, mechanism: Composed, pairs: Pairs,
     assert isinstance(last, FindThenCount)
     found = last.find(pairs, source)
     words = _counted_in(found.keys_per_unit) + (", chosen privately" if request.chooses_bound else "")
-    words += TOO_FEW if request.report_coverage and found.kept is None else ""
+    words += UNSTATED if request.report_coverage and found.kept is None else ""
     hint = hint_for(found.keys.num_rows, found.kept, request, found.keys_per_unit)
     notes = Notes(words, _TWO_STEPS, coverage=found.kept, rarer=hint)
     return release_of(mechanism, found.keys, found.outcome, source=source, notes=notes)

@@ -63,7 +63,8 @@ class NoiseReader(Reader):
         """Return counts that are not below the least one; the weight is the noisy count, which is unbiased."""
         noisy = np.asarray(tokens, dtype=np.float64)
         counts, half = noisy.astype(np.int64), self.half_width(0.95)
-        return Reading(*(np.maximum(ends, self.least) for ends in (counts, counts - half, counts + half)), noisy)
+        count, low, high = (np.maximum(ends, self.least) for ends in (counts, counts - half, counts + half))
+        return Reading(count, low, high, noisy)
 
     def terms(self, tokens: ArrayLike, g: Callable[[Floats], Floats] | None = None) -> Floats:
         """Return the noisy counts, whose sum is unbiased; with a g, its values at the counts, not below zero."""

@@ -33,7 +33,7 @@ _SEARCH_ALL = 1 << 17
 _ADDS = re.compile(
     r"at most ([\d,]{1,20}) (?:keys?|of the published keys, those found most common first), "
     r"(?:once|([\d,]{1,20}) rows) each"
-    r"(?:, chosen privately)?(?:; too few units to report coverage)?",
+    r"(?:, chosen privately)?(?:; coverage is too uncertain to state)?",
     re.ASCII,
 )  # what jobs say that a unit adds
 _CLIENT = re.compile(r"one string|one value(?: of a public list of [\d,]{1,20})?", re.ASCII)  # of a collection
