@@ -223,6 +223,15 @@ def test_a_unit_that_changes_the_choice_changes_its_chances_by_its_share_of_epsi
         assert (one <= stats.binom.isf(1e-8, draws, np.minimum(1.0, math.e * most))).all()
 
 
+def test_a_series_reuses_the_bound_of_its_first_release():
+    weeks = [
+        events([[f"k{(user + week + 7 * j) % 100}" for j in range(40)] for user in range(2_000)]) for week in (0, 1)
+    ]
+    first = ds.release(weeks[0], **NUMBERS)
+    second = ds.release(weeks[1], **NUMBERS, max_keys_per_unit=first.contribution)
+    assert second.contribution == first.contribution and "chosen privately" not in second.notes.contribution
+
+
 def test_goals_and_defaults_are_told():
     """With a unit the bound is chosen, and what it keeps told; without one, or with a way of one's own, it is one."""
     plain = ReleaseRequest(**{**NUMBERS, "key": ("key",)})

@@ -135,7 +135,8 @@ def show_rows(title: str, rows: "pa.Table", console: "Console", *, least: int = 
         table.add_column("count", justify="right", no_wrap=True)
         table.add_column(f"95 % interval{of}", justify="right", no_wrap=True)
     for row in plain_rows(rows):
-        numbers = (f"{row['count']:,}", format_interval(row["low"], row["high"], least)) if has_counts else ()
+        count = "" if not has_counts or row["count"] is None else f"{row['count']:,}"
+        numbers = (count, format_interval(row["low"], row["high"], least)) if has_counts else ()
         table.add_row(*(escape(shorten(row[name])) for name in names), *numbers)
     console.print(table)
 

@@ -42,7 +42,7 @@ SHARE_TO_FIND = 0.86  # of epsilon, where keys are found first
 _LEAST_KEYS = 0.84  # share of the most keys
 _RARER, _STEEPER = 1.3, 1.15  # exponents of the estimated number of keys
 _COMMON = 0.003 / np.arange(1, 101) * (100 / np.sum(1 / np.arange(1, 101)))  # shares of pairs of the 100 common keys
-_BIAS, _BIAS_OF_FEW = 0.5, 1.0  # of common keys, over the share of pairs that is dropped; where most units hold one
+_BIAS, _BIAS_OF_FEW, _FEW_KEYS = 0.5, 1.0, 2
 _TWICE = 2.0  # the weight of a bias that no interval shows
 _USUAL, _PULL = 20, 8.0  # the bound without information, and how strong the pull is
 _MANY_UNITS, _MANY_KEYS = 20_000, 20  # from here on two steps count best; units at epsilon 1
@@ -92,7 +92,7 @@ def _at_once(sizes: Sizes, epsilon: float, delta: float, weight: float) -> Itera
 
         share, half = sizes.smooth_share(keys), _half(epsilon, delta, keys)
         pull = 1 + _uncertainty(sizes) * abs(math.log(keys / _USUAL))
-        yield Way("at_once", keys), _estimate(sizes, share, share, half, weight * _BIAS, off, pull)
+        yield Way("at_once", keys), _estimate(sizes, share, share, half, weight * _bias(sizes), off, pull)
 
 
 def _find_first(sizes: Sizes, epsilon: float, delta: float) -> Iterator[tuple[Way, _Estimates]]:
@@ -106,7 +106,7 @@ def _find_first(sizes: Sizes, epsilon: float, delta: float) -> Iterator[tuple[Wa
 
         pull = 1 + _uncertainty(sizes) * math.log(2)
         counted = sizes.smooth_share(keys)
-        yield Way("find_first", keys), _estimate(sizes, first, counted, half, _TWICE * _BIAS_OF_FEW, off, pull)
+        yield Way("find_first", keys), _estimate(sizes, first, counted, half, _TWICE * _bias(sizes), off, pull)
 
 
 def _estimate(
@@ -117,6 +117,11 @@ def _estimate(
     bias = weight * common * (1 - counted)
     error = np.where(found * common >= half, off(bias), common)
     return _Estimates((found**_RARER / half) ** _STEEPER, float(error.mean()) * pull)
+
+
+def _bias(sizes: Sizes) -> float:
+    """Return the bias of common keys, over the share of pairs that is dropped."""
+    return _BIAS if typical_keys(sizes) > _FEW_KEYS else _BIAS_OF_FEW
 
 
 def _uncertainty(sizes: Sizes) -> float:

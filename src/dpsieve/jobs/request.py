@@ -167,7 +167,8 @@ class ReleaseRequest(KeyRequest):
 
     max_keys_per_unit: int | Literal["auto"] = argument(
         "the number of keys that a unit may add. 'auto' chooses it privately, for 3 % of epsilon, where units are "
-        "named and no other argument fixes how they are counted; otherwise it is 1.",
+        "named and no other argument fixes how they are counted; otherwise it is 1. `earlier.contribution` of another "
+        "release reuses its bound, so that counts of a series compare.",
         "auto", alias="max-keys", form="NUMBER|auto",
     )  # fmt: skip
     max_rows_per_key: int = argument("the number of rows of a unit that count in one key.", 1)
@@ -212,6 +213,9 @@ class ReleaseRequest(KeyRequest):
         from dpsieve.validate import check_max_keys, check_max_rows
 
         validate.store(self, max_rows_per_key=check_max_rows(self.max_rows_per_key, "max_rows_per_key"))
+        earlier = getattr(self.max_keys_per_unit, "keys", None)  # a Contribution
+        if earlier is not None:
+            validate.store(self, max_keys_per_unit=earlier)
         if isinstance(cast(object, self.max_keys_per_unit), str) and self.max_keys_per_unit == "auto":
             free = not self._fixed() and self.method == "auto" and self.epsilon >= _LEAST_EPSILON
             validate.store(self, max_keys_per_unit="auto" if free else 1)

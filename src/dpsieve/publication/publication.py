@@ -194,8 +194,11 @@ class Publication(ABC):
         return self.table.__arrow_c_stream__(requested_schema)
 
     def to_pandas(self) -> "pd.DataFrame":
-        """Return the table as a pandas frame."""
-        return self.table.to_pandas()
+        """Return the table as a pandas frame; whole numbers that may be null have the type Int64."""
+        import pandas as pd
+
+        nullable = [name for name in self.table.column_names if name == "count" and self.table[name].null_count]
+        return self.table.to_pandas().astype(dict.fromkeys(nullable, pd.Int64Dtype()))
 
     def to_polars(self) -> "pl.DataFrame":
         """Return the table as a Polars frame."""

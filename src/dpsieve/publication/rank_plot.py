@@ -20,8 +20,9 @@ _LONGEST = 80  # characters of a key beside its point
 
 
 def by_count(table: pa.Table) -> Ints:
-    """Return the rows of a table, the largest counts first."""
-    return np.argsort(-table.column("count").to_numpy(), kind="stable")
+    """Return the rows of a table, the largest counts first, and after all counts those with an upper end only."""
+    counts = table.column("count").fill_null(-1).to_numpy()
+    return np.lexsort((-table.column("high").to_numpy(), -counts))
 
 
 def shown_ranks(keys: int) -> Ints:

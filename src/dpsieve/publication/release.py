@@ -18,7 +18,7 @@ from dpsieve.estimation.estimated_sums import EstimatedSum, row_weights
 from dpsieve.logs import timed
 from dpsieve.noise.keys_per_unit import Coverage
 from dpsieve.privacy.contribution import Contribution
-from dpsieve.privacy.mechanism import Counting, Mechanism, Outcome, Reader
+from dpsieve.privacy.mechanism import Counting, Drawn, Mechanism, Outcome
 from dpsieve.publication.folders import MAIN
 from dpsieve.publication.publication import Notes, Publication
 from dpsieve.randomness.source import Source, resolve
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     import altair as alt
 
 _SEARCH_ALL = 1 << 17
+BOUNDS = ("at most", "exact")
+"""What `high` is: all that is known, or the end of an interval around the count."""
 _ADDS = re.compile(
     r"at most ([\d,]{1,20}) (?:keys?|of the published keys, those found most common first), "
     r"(?:once|([\d,]{1,20}) rows) each"
@@ -65,9 +67,10 @@ class Release(Publication):
         table: one row for each reported key, sorted by key: the key columns under their own names (`key` where they
             have none), `count` (the likeliest frequency), `low` and `high` (its 95 % confidence interval), `weight`
             (what the key adds to an estimate of the sum of all frequencies: the count divided by its probability of
-            being reported). Releases of sketches have `counter` as well, the noisy counter, to which `count` adds the
-            noisy loss. With keys only, just the key columns. A frequency is the true one after units were cut to what
-            each may add: `notes.bounded` says to what, and which share of all pairs of a unit and a key that is.
+            being reported). Where rare keys are withheld, `bound` says what is known: 'exact', or 'at most' where only
+            `high` is informative and `count` is null. Releases of sketches have `counter` as well, the noisy counter,
+            to which `count` adds the noisy loss. With keys only, just the key columns. A frequency is the true one
+            after units were cut to what each may add: `notes.bounded` states it, and the share of pairs left out.
         tokens: what the mechanism gave out for each row of the table, in units of frequency; None with keys only.
     """
 
@@ -82,6 +85,11 @@ class Release(Publication):
         return self.table.select(key_names(self.table.column_names))
 
     @property
+    def contribution(self) -> Contribution:
+        """What one unit adds at most. Pass it as `max_keys_per_unit` to the next release of a series."""
+        return self.mechanism.contribution_given(self.drawn)
+
+    @property
     def coverage(self) -> Coverage | None:
         """The share of (unit, key) pairs that the bound keeps, with its interval; None where it is not reported."""
         return self.notes.coverage
@@ -94,7 +102,8 @@ class Release(Publication):
     def top(self, k: int = 10) -> pa.Table:
         """Return the k rows with the largest counts, of equal ones those with the largest tokens, largest first."""
         k = validate.whole("k", k, low=1, hint="Pass how many rows to show.")
-        order = np.lexsort((-self._tokens(), -self.table["count"].to_numpy()))
+        tokens = self._tokens()
+        order = np.lexsort((-tokens, -self._reader.read(tokens).count))
         return self.table.take(pa.array(order[:k]))
 
     def first_rows(self, count: int) -> pa.Table:
@@ -148,7 +157,7 @@ class Release(Publication):
         tokens, place = self._tokens(), self._place(key)
         low, high = last.interval(tokens, 1 - (1 - level) / len(tokens))
         others = np.arange(len(tokens)) != place
-        count = int(self.table["count"][place].as_py())
+        count = int(self._reader.read(tokens).count[place])
         return Rank(
             1 + int((tokens > tokens[place]).sum()),
             1 + int((low > high[place]).sum()),
@@ -181,8 +190,7 @@ class Release(Publication):
         check_published(keys)
         if self.notes.coverage is not None and not self.mechanism.reports_coverage:
             raise InvalidValue(f"notes have a coverage that was not paid for. {_FIX}")
-        adds = self.mechanism.contribution_given(self.drawn)
-        if self.notes.contribution and _stated(self.notes.contribution) != adds:
+        if self.notes.contribution and _stated(self.notes.contribution) != self.contribution:
             raise InvalidValue(f"notes have another contribution than the mechanism. {_FIX}")
         last: Mechanism = self.mechanism.last
         if last.selects_keys and self.tokens is None:
@@ -198,7 +206,7 @@ class Release(Publication):
             fits = tokens.dtype == np.float64 and tokens.shape == (len(self),)
             if not fits or not np.isfinite(tokens).all() or not self.mechanism.possible(tokens):
                 raise InvalidValue(f"table has tokens that the mechanism cannot give out. {_FIX}")
-            expected = with_counts(self._reader, keys, tokens)
+            expected = with_counts(self.mechanism, self.drawn, keys, tokens)
         if len(self) > (self.mechanism.most_keys or len(self)) or not _agree(self.table, expected):
             raise InvalidValue(f"table has other rows or columns than its tokens tell. {_FIX}")
 
@@ -276,7 +284,7 @@ def release_of(
     refuse_equal(table)
     order = order_of(table)
     table, tokens = table.take(order), outcome.tokens[as_numpy(order)]
-    whole = table if keys_only else with_counts(mechanism.reader(outcome.drawn), table, tokens)
+    whole = table if keys_only else with_counts(mechanism, outcome.drawn, table, tokens)
     return Release(
         whole,
         mechanism,
@@ -297,10 +305,16 @@ def _stated(words: str) -> Contribution | None:
     )
 
 
-def with_counts(reader: Reader, keys: pa.Table, tokens: Floats) -> pa.Table:
-    """Return the keys with what their tokens tell."""
-    for name, values in vars(reader.read(tokens)).items():
-        keys = keys.append_column(name, as_arrow(values))
+def with_counts(mechanism: Counting, drawn: Drawn, keys: pa.Table, tokens: Floats) -> pa.Table:
+    """Return the keys with the columns that their tokens give; see `Release.table`."""
+    reading = mechanism.reader(drawn).read(tokens)
+    columns = {name: as_arrow(values) for name, values in vars(reading).items()}
+    if mechanism.withholds:
+        only_upper = (reading.low <= 1) & (reading.high > 1)
+        columns["count"] = pa.array(reading.count, mask=only_upper)
+        columns["bound"] = pc.if_else(pa.array(only_upper), *BOUNDS)
+    for name, values in columns.items():
+        keys = keys.append_column(name, values)
     return keys
 
 

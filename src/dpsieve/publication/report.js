@@ -175,25 +175,26 @@
   const rankPlot = () => {
     const ranking = sorted(columns.count, true), places = data.ranks.map((rank) => ranking[rank - 1]);
     const of = (column) => places.map((row) => Math.max(0, column.values[row]));
-    const count = of(columns.count), low = of(columns.low), high = of(columns.high);
+    const count = places.map((row) => columns.count.values[row]), counted = count.filter((value) => value !== null).length;
+    const low = of(columns.low), high = of(columns.high);
     const top = Math.max(1, high.reduce((a, b) => Math.max(a, b), 0)), last = data.ranks[data.ranks.length - 1];
     const y = (value) => Math.log1p(value) / Math.log1p(top);
     const x = (rank) => last > 1 ? Math.log(rank) / Math.log(last) : 0.5;
-    const label = `Counts of ${whole.format(last)} keys by rank, from ${number(count[0])} at rank 1 to ${number(count[count.length - 1])} at rank ${whole.format(last)}.`;
+    const label = `Counts of ${whole.format(last)} keys by rank, from ${between(columns.low.values[places[0]], high[0])} at rank 1 to ${between(columns.low.values[places[places.length - 1]], high[high.length - 1])} at rank ${whole.format(last)}.`;
     const at = frame(find("rank-plot"), label, {
       x, y, xTicks: last <= 9 ? data.ranks : powers(last), yTicks: [0, ...powers(top)], xName: "rank", yName: "count", format: (v) => short.format(v),
     });
     const xs = data.ranks.map(at.px);
     const band = [...points(xs, high.map(at.py)), ...points(xs, low.map(at.py)).reverse()];
     at.root.append(svg("polygon", { class: "band", points: band.join(" ") }));
-    at.root.append(svg("polyline", { class: "line0", points: points(xs, count.map(at.py)).join(" ") }));
+    at.root.append(svg("polyline", { class: "line0", points: points(xs.slice(0, counted), count.slice(0, counted).map((value) => at.py(Math.max(0, value)))).join(" ") }));
     if (places.length <= 40) places.forEach((_, i) => {
       at.root.append(svg("line", { class: "line0", x1: xs[i], x2: xs[i], y1: at.py(low[i]), y2: at.py(high[i]) }));
-      at.root.append(svg("circle", { class: "dot", cx: xs[i], cy: at.py(count[i]), r: 3.5 }));
+      if (i < counted) at.root.append(svg("circle", { class: "dot", cx: xs[i], cy: at.py(Math.max(0, count[i])), r: 3.5 }));
     });
     follow(at, xs, find("rank-readout"), (i) => {
       const names = texts.map((column) => visible(column.values[places[i]].slice(0, 80)));
-      const numbers = `${number(count[i])} (${between(columns.low.values[places[i]], high[i])})`;
+      const ends = between(columns.low.values[places[i]], high[i]), numbers = count[i] === null ? ends : `${number(count[i])} (${ends})`;
       return [`Rank ${whole.format(data.ranks[i])}, ${numbers}: `, ...names.flatMap((name, k) => k ? [", ", name] : [name])];
     });
   };

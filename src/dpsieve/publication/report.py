@@ -189,7 +189,8 @@ def _columns(made: Publication) -> list[dict[str, Any]]:
     if len(made) > _MOST_ROWS:
         rows = np.sort(by_count(table)[:_MOST_ROWS]) if "count" in table.column_names else np.arange(_MOST_ROWS)
         table = table.take(pa.array(rows))
-    columns = [_column(name, table.column(name), name in keys) for name in table.column_names]
+    names = [name for name in table.column_names if name != "bound" or name in keys]  # intervals show it
+    columns = [_column(name, table.column(name), name in keys) for name in names]
     ends = {column["name"]: column for column in columns if column["kind"] == "number"}
     if isinstance(made, Release) and {"low", "high"} <= ends.keys():
         pairs = zip(ends["low"]["values"], ends["high"]["values"], strict=True)

@@ -126,7 +126,7 @@ class ReportedRows:
 
 def _whole(mechanism: Counting, keys: pa.Table, tokens: Floats) -> pa.Table:
     """Return the rows as they are saved."""
-    return with_counts(mechanism.reader({}), keys, tokens).append_column("token", pa.array(tokens))
+    return with_counts(mechanism, {}, keys, tokens).append_column("token", pa.array(tokens))
 
 
 def _append(writer: Any, target: Path, table: pa.Table) -> Any:

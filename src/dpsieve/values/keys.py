@@ -21,7 +21,7 @@ from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue, UnreadableData, not_unicode
 from dpsieve.values.columns import cast, column_of, in_utc, is_sound, one_chunk, tried, value_type
 
-TAKEN = ("count", "low", "high", "weight", "token")
+TAKEN = ("count", "low", "high", "weight", "bound", "token")
 """Names of columns that releases add to the keys; `count` is the first. Sketches add `counter` at the end."""
 
 _HINT = "Pass the distinct keys, without nulls, as an Arrow array or a list."
