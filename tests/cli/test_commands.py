@@ -80,7 +80,7 @@ def test_standard_input_and_json(folder):
     assert record["guarantee"]["unit"] == "one user_id" and record["bounded"].startswith(
         "A unit adds at most 3 keys, once each"
     )
-    assert {"query", "count", "low", "high", "weight"} == set(record["keys"][0])
+    assert {"query", "count", "low", "high", "weight", "bound"} == set(record["keys"][0])
 
 
 def test_a_ledger_from_creation_to_exhaustion(folder):

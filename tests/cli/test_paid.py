@@ -62,7 +62,7 @@ def test_two_processes_with_one_file_pay_once(folder):
     running = [started(folder, "--out", "x.csv", "--ledger", "budget.ledger") for _ in range(2)]
     results = [(process.communicate(), process.returncode)[1] for process in running]
     assert sorted(results) == [0, 2] and spends(folder) == 1
-    assert (folder / "x.csv").read_text().startswith('"query","count","low","high","weight"\n"tea",')
+    assert (folder / "x.csv").read_text().startswith('"query","count","low","high","weight","bound"\n"tea",')
     assert sorted(path.name for path in folder.iterdir()) == ["budget.ledger", "rows.parquet", "x.csv"]
 
 

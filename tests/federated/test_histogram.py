@@ -34,7 +34,7 @@ def test_from_clients_to_a_release():
     clients = ["tea"] * 900 + ["coffee"] * 600 + ["absinthe"] * 8
     messages = [report.to_bytes() for report in map(DRINKS.client_report, clients) if report is not None]
     release = DRINKS.aggregate(messages)
-    assert release.table.column_names == ["key", "count", "low", "high", "weight"]
+    assert release.table.column_names == ["key", "count", "low", "high", "weight", "bound"]
     assert release.table.column("key").to_pylist() == ["coffee", "tea"]
     assert release.guarantee == Guarantee(1.0, 1e-8, unit="one client")
     assert release.certificate.worst == DRINKS.plan.certify().worst

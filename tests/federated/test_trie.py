@@ -547,7 +547,7 @@ class TestHostile:
         server = TrieHeavyHitters(1.0, 1e-6, max_length=4, protocol=protocol)
         release = server.run(people)
         assert len(release) == 0 and release.trie.num_rows == 0
-        assert release.table.column_names == ["key", "count", "low", "high", "weight"]
+        assert release.table.column_names == ["key", "count", "low", "high", "weight", "bound"]
 
     def test_things_out_of_order(self):
         server = self.server()

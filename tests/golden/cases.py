@@ -68,6 +68,13 @@ def release(**options: Any) -> Any:
     )
 
 
+def release_few(**options: Any) -> Any:
+    """Release the keys of units of which most hold one: keys are found first, then counted."""
+    users = np.concatenate([np.arange(20_000), np.arange(2_000)])
+    table = pa.table({"user": users, "a": np.minimum(users % 60, 40) + np.arange(len(users)) // 20_000})
+    return ds.release(table, key="a", privacy_unit="user", epsilon=4.0, delta=1e-3, engine=ENGINE, **options)
+
+
 def release_files(**options: Any) -> Any:
     """Release from two Parquet files, with a ledger."""
     with tempfile.TemporaryDirectory() as folder:
@@ -90,6 +97,7 @@ def release_counts(**options: Any) -> Any:
 
 
 add("release: automatic bound", release)
+add("release: automatic bound, one key for most units", release_few)
 add("release: automatic bound, files and ledger", release_files)
 add("release: automatic bound, small epsilon", release, epsilon=0.5)
 add("release: automatic bound, coverage not reported", release, report_coverage=False)

@@ -47,12 +47,12 @@ def test_without_a_unit_each_row_is_one():
 def test_several_key_columns():
     table = pa.table({"user": range(900), "city": ["Rome", "Oslo", "Rome"] * 300, "year": [1, 1, 2] * 300})
     release = ds.release(table, key=["city", "year"], privacy_unit="user", **BUDGET)
-    assert release.table.column_names == ["city", "year", "count", "low", "high", "weight"]
+    assert release.table.column_names == ["city", "year", "count", "low", "high", "weight", "bound"]
     assert release.keys.to_pylist() == [
         {"city": "Oslo", "year": 1}, {"city": "Rome", "year": 1}, {"city": "Rome", "year": 2},
     ]  # fmt: skip
     romans = release.estimate(where=lambda keys: pc.equal(keys["city"], "Rome"))
-    assert abs(romans - 600) < 60
+    assert abs(romans - 600) < 90
 
 
 def test_a_key_keeps_the_name_of_its_column():
@@ -165,7 +165,7 @@ class TestLedger:
         [
             ("dpsieve.noise.keys_per_unit.KeysPerUnit.draw", {}),
             ("dpsieve.channels.lag.LagRows.draw", {"max_keys_per_unit": 1, "report_coverage": False}),
-            ("dpsieve.discovery.selector.TypicalSize.draw", {"goal": "counts"}),
+            ("dpsieve.discovery.selector.TypicalSize.draw", {"goal": "counts", "max_keys_per_unit": 3}),
             ("dpsieve.jobs.release.private_scheme", {"sample_size": 10}),
         ],
     )

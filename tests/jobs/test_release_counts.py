@@ -42,7 +42,7 @@ def test_the_rows_are_those_of_the_mechanism_sorted_by_key(tmp_path):
     assert 20 < len(made) < 380 and len(made) == len(expected)
     assert made.table.column("query").to_pylist() == sorted(expected)
     assert made.tokens.tolist() == [expected[key] for key in sorted(expected)]
-    assert made.table.column_names == ["query", "count", "low", "high", "weight"]
+    assert made.table.column_names == ["query", "count", "low", "high", "weight", "bound"]
     assert made.unsafe_to_publish and str(made.guarantee).endswith("when one user is added or removed.")
     loaded = ds.Release.load(tmp_path / "a")
     assert loaded.table.equals(made.table) and loaded.notes == made.notes and loaded.certificate == made.certificate

@@ -133,7 +133,7 @@ def test_what_a_test_source_drew_is_marked_in_every_row_and_without_rows(tmp_pat
     assert head[-1] == "unsafe_to_publish" and [row[-1] for row in rows] == ["true", "true"]
     assert "unsafe_to_publish" not in made(["tea"]).to_csv()
     empty = ds.channels.optimal(1.0, 1e-8).release(["tea"], [1], source=insecure_source(1))
-    assert parsed(empty.to_csv()) == [["key", "count", "low", "high", "weight", "unsafe_to_publish"]]
+    assert parsed(empty.to_csv()) == [["key", "count", "low", "high", "weight", "bound", "unsafe_to_publish"]]
     for name in ("x.jsonl", "x.parquet"):
         assert b"unsafe_to_publish" in write_table(unsafe, tmp_path / name).read_bytes()
     same = made(pa.table({"unsafe_to_publish": [0]}), source=insecure_source(1))

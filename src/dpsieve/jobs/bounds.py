@@ -83,8 +83,9 @@ def choose_way(sizes: Sizes, epsilon: float, delta: float, goal: str, finds_firs
 
 def _at_once(sizes: Sizes, epsilon: float, delta: float, weight: float) -> Iterator[tuple[Way, _Estimates]]:
     """Yield every bound, reported and counted in one step; `weight` multiplies the bias."""
+    one_key = gaussian_sigma(epsilon, delta)
     for keys in CANDIDATES:
-        sigma = min(gaussian_sigma(epsilon, delta) * math.sqrt(keys), 1.4 * keys / epsilon)
+        sigma = min(one_key * math.sqrt(keys), 1.4 * keys / epsilon)
 
         def off(bias: Floats, sigma: float = sigma) -> Floats:
             noise = sigma * math.sqrt(2 / math.pi) * np.exp(-((bias / sigma) ** 2) / 2)
@@ -97,7 +98,7 @@ def _at_once(sizes: Sizes, epsilon: float, delta: float, weight: float) -> Itera
 
 def _find_first(sizes: Sizes, epsilon: float, delta: float) -> Iterator[tuple[Way, _Estimates]]:
     """Yield every bound under which keys are counted that were found with one key per unit."""
-    half, first = half_reported(epsilon * SHARE_TO_FIND, delta, 1), sizes.smooth_share(1)
+    half, first = _half_found(epsilon * SHARE_TO_FIND, delta), sizes.smooth_share(1)
     for keys in FOUND_FIRST:
         scale = keys / (epsilon * (1 - SHARE_TO_FIND))
 
@@ -131,6 +132,11 @@ def _uncertainty(sizes: Sizes) -> float:
 def _half(epsilon: float, delta: float, keys: int) -> float:
     """Return about the frequency that is reported half of the time, interpolated between some bounds."""
     return math.exp(np.interp(math.log(keys), np.log(_MEASURED), _log_halves(epsilon, delta)))
+
+
+@lru_cache(maxsize=32)
+def _half_found(epsilon: float, delta: float) -> float:
+    return half_reported(epsilon, delta, 1)
 
 
 @lru_cache(maxsize=32)

@@ -124,7 +124,7 @@ class Sizes:
 
     >>> sizes = Sizes(EDGES, (50.0, 0.0, 0.0, 50.0, *[0.0] * 13), 0.001)  # 50 units with 1 key, 50 with 5
     >>> sizes.kept(1)
-    Coverage(share=0.333..., low=0.32..., high=0.34..., key='a key')
+    Coverage(share=0.333..., low=0.32..., high=0.33..., key='a key')
     """
 
     edges: tuple[int, ...]

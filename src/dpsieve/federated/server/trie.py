@@ -31,7 +31,7 @@ from dpsieve.federated.server.simulated_clients import answer_all, string_type
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.publication.publication import Notes, Publication
-from dpsieve.publication.release import Release
+from dpsieve.publication.release import Release, with_counts
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Bools, Ints
 from dpsieve.values.keys import is_sorted, published
@@ -277,9 +277,8 @@ class TrieHeavyHitters(TrieServer):
         self._check_done()
         trie = self.trie
         ended = trie.filter(trie["ended"]).sort_by("prefix")
-        tokens, table = ended["token"].to_numpy().astype(np.float64), published(ended["prefix"])
-        for name, values in vars(self.plan.read(tokens)).items():
-            table = table.append_column(name, pa.array(values))
+        tokens = ended["token"].to_numpy().astype(np.float64)
+        table = with_counts(self.plan, {}, published(ended["prefix"]), tokens)
         words: Any = {"contribution": "one string", "reason": describe_levels(self.plan)}
         notes = TrieNotes(strings=self.strings, step=self.step, entry=self.entry, **words)
         unsafe = not self._source.publishable
