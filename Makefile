@@ -9,13 +9,23 @@ PEER_PYTHON ?= $(PYTHON)
 # Tests start many processes: each would compile every module again without its bytecode on disk.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo docs figures test test-engines golden faults test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-large bench-streams bench-federated bench-discovery bench-vectors bench-means bench-engines bench-peers clean
+.PHONY: demo docs figures test coverage test-engines golden faults test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-large bench-streams bench-federated bench-discovery bench-vectors bench-means bench-engines bench-peers clean
 
 demo: $(VENV)/.run
 	$(BIN)/dpsieve demo
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not server'
+
+# The tests with every line measured, and a few of them once more with compiled loops as plain Python: the report lists
+# the lines that neither reaches.
+PLAIN := tests/golden tests/engines/test_loop_checks.py \
+  tests/engines/test_compiled.py::test_texts_whose_hashes_all_agree_are_told_apart
+coverage: $(VENV)/.dev
+	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not server' --cov --cov-report=
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -n auto --dist worksteal -W 'ignore:overflow encountered:RuntimeWarning' \
+	  --cov --cov-append --cov-report= $(PLAIN)
+	$(BIN)/coverage report
 
 # What needs a server: PostgreSQL, and Spark with Java 17 or newer, each of them started once. Without them it is skipped, and says so.
 test-engines: $(VENV)/.spark
@@ -142,4 +152,4 @@ lock:
 	rm -rf .venv-lock
 
 clean:
-	rm -rf $(VENV) .venv-oldest .venv-peer-* .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-oldest .venv-peer-* .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* build dist

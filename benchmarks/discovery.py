@@ -66,15 +66,16 @@ measure(job)
 ENGINE = """
 import sys
 from dpsieve.engines import Columns, DuckDB
-from dpsieve.privacy.contribution import Weight
-from dpsieve.privacy.contribution import Contribution
+from dpsieve.engines.engine import Aggregation
+from dpsieve.privacy.guarantee import Weight
+from dpsieve.privacy.guarantee import Contribution
 from measure import measure
 path, keys, what = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-how = path, Columns(("item",), ("user",)), Contribution(keys)
+how = Columns(("item",), ("user",)), Contribution(keys)
 def job():
     if what == "aggregate":
-        return DuckDB().aggregate(*how, Weight(30), salt=7).keys.num_rows
-    return DuckDB().read_pairs(*how, salt=7).keys.num_rows
+        return DuckDB().aggregate(path, Aggregation(*how, Weight(30), salt=7)).keys.num_rows
+    return DuckDB().read_pairs(path, Aggregation(*how, salt=7)).keys.num_rows
 measure(job)
 """
 
@@ -90,10 +91,11 @@ KERNEL = """
 import sys, time
 from dpsieve.discovery import policies
 from dpsieve.engines import Columns, DuckDB
-from dpsieve.privacy.contribution import Contribution
+from dpsieve.engines.engine import Aggregation
+from dpsieve.privacy.guarantee import Contribution
 from dpsieve.randomness.source import resolve
 path, keys, name = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-held = DuckDB().read_pairs(path, Columns(("item",), ("user",)), Contribution(keys), salt=7)
+held = DuckDB().read_pairs(path, Aggregation(Columns(("item",), ("user",)), Contribution(keys), salt=7))
 selector = getattr(policies, name)(1.0, 1e-5, keys)
 selector.select(held, resolve(None))
 start = time.perf_counter()

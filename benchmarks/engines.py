@@ -31,7 +31,7 @@ from rich.table import Table
 import dpsieve as ds
 from dpsieve.engines.engine import Aggregation, Columns
 from dpsieve.engines.sql.dialects import SALT, query_for
-from dpsieve.privacy.contribution import Contribution
+from dpsieve.privacy.guarantee import Contribution
 
 ROWS, COUNTS, RUNS = 10_000_000, 100_000_000, 6
 BUDGET: dict[str, Any] = {"key": "key", "privacy_unit": "user", "epsilon": 1.0, "delta": 1e-8}

@@ -30,6 +30,7 @@ from dpsieve.papers.sample_threshold import BernoulliNoise, HadamardResponse, Sa
 from dpsieve.validate import NEIGHBOURS
 
 CLIENTS, BUCKETS, ROUNDS, RUNS = 10_000_000, 16_384, 5, 20
+BY_ROW: dict[str, Any] = {"privacy_unit": "row", "epsilon": 1.0, "delta": 1e-8}
 EPSILONS, DELTAS, MOST = (0.05, 1.0, 5.0), (1e-4, 1e-8, 1e-12), 10**7
 
 Ints = NDArray[np.int64]
@@ -72,7 +73,7 @@ def histograms() -> Table:
         table.add_row(f"numpy count, {law}", f"{plain:.3f}", "1.0", "")
         for name, job in (
             ("coins, counts, threshold, intervals", lambda: made.aggregate(made.client_reports(column))),  # noqa: B023
-            ("from a table, with DuckDB", lambda: collect_histogram(rows, column="value", epsilon=1.0, delta=1e-8)),  # noqa: B023
+            ("from a table, with DuckDB", lambda: collect_histogram(rows, column="value", **BY_ROW)),  # noqa: B023
         ):
             seconds, release = timed(job)
             table.add_row(f"{name}, {law}", f"{seconds:.3f}", f"{seconds / plain:.1f}", f"{len(release):,}")

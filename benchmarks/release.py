@@ -29,7 +29,7 @@ from rich.table import Table
 from dpsieve.engines.engine import Aggregation, Columns
 from dpsieve.engines.sql.columns import Column
 from dpsieve.engines.sql.queries import bounded_query
-from dpsieve.privacy.contribution import Contribution
+from dpsieve.privacy.guarantee import Contribution
 
 ROWS, USERS, NAMES = 10_000_000, 1_000_000, 1_000_000
 FILES, MANY_USERS = 10, 10_000_000

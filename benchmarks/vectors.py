@@ -33,7 +33,6 @@ VARIANTS: dict[str, dict[str, object]] = {
     "histogram": {"variant": "histogram"},
     "histogram, 84": {"variant": "histogram", "bits": 84},
     "alp": {"variant": "alp"},
-    "multiplicative": {"variant": "multiplicative"},
     "auto": {},
 }
 PEER = [(alpha, factor) for alpha in (2, 3, 4) for factor in (50, 100)]

@@ -43,10 +43,10 @@ def row_shapes(frequency: int, last: float) -> alt.Chart:
     rows = []
     for name, channel in {"optimal": ds.channels.optimal(0.5, 0.01), "simple": ds.channels.simple(0.5, 0.01)}.items():
         row = channel.row(frequency)
-        left = row.left if channel.resolution > 1 else row.right - 1
+        left, right = row.left / channel.resolution, row.right / channel.resolution
         rows += [
             {"from": a, "to": b, "density": m / (b - a), "channel": name}
-            for a, b, m in zip(left.tolist(), row.right.tolist(), row.mass.tolist(), strict=True)
+            for a, b, m in zip(left.tolist(), right.tolist(), row.mass.tolist(), strict=True)
             if b - a > 1e-4
         ]
     title = f"The token of a key of frequency {frequency} (epsilon 0.5, delta 0.01)"

@@ -1,20 +1,27 @@
-"""What the default release is worth, beside its two goals and every fixed bound on keys per unit.
+"""What the default release is worth, beside its two goals, every fixed bound on keys per unit, and `top_k`.
 
     DPSIEVE_DATA=folder .venv/bin/python experiments/bounding.py [word of a name ...]
+
+The folder is described in discovery_data.py; RELEASES in the environment sets the number of releases.
 
 On real sets (see discovery_data.py) and on their first 500, 2,000 and 10,000 units; epsilon 1, delta 1e-8. A reader
 takes a count for the number of units that hold the key, so errors and intervals are compared with all data, not with
 what bounding kept. For each set and goal:
 
-- bounds: those that were chosen in 15 releases, with how often (f3: keys found first, then counted with three);
+- bounds: those that were chosen in 15 releases, with how often (f3: keys found first, then counted with three; t14: in
+  two steps, counted with 14);
 - keys: released, and as a share of those of `goal="keys"`;
-- error: mean error of the 100 keys that most units hold; a key that is not released counts as 0. Behind it, the error
-  over that of the best fixed bound or of `goal="counts"`, whichever is less;
+- error: mean error of the 100 keys that most units hold; a key that is not released counts as 0, and one whose count
+  is 'at most' as the estimate behind it. Behind it, the error over that of the best fixed bound or of `goal="counts"`,
+  whichever is less;
 - inside: how many of the released keys among these 100 have the true number of units inside their interval;
 - spread: the largest over the smallest count of the most common key in these releases, where it was always released;
-- coverage: in how many releases a share of pairs is stated, and how often its interval holds the true share.
+- coverage: in how many releases a share of all pairs is stated, and how often its interval holds the true share;
+- top 20, top 100: missing mass, which is the share of the pairs of the true top k that the k keys miss: of
+  `release.top(k)`, and behind it, for the default, of `top_k`.
 """
 
+import os
 from collections import Counter
 from functools import lru_cache
 
@@ -26,15 +33,17 @@ from rich.table import Table
 from dpsieve.channels.channel import ReportedCounts
 from dpsieve.engines.true_data import FromPairs, Pairs
 from dpsieve.jobs.bounds import CANDIDATES
+from dpsieve.jobs.discover import plan_top_k
 from dpsieve.jobs.mechanisms import choose_mechanism
 from dpsieve.jobs.release import plan_release
-from dpsieve.jobs.request import Goal, ReleaseRequest
-from dpsieve.privacy.contribution import Contribution
+from dpsieve.jobs.request import Goal, ReleaseRequest, TopKRequest
+from dpsieve.privacy.guarantee import Contribution
 from dpsieve.publication.release import Release
 from dpsieve.randomness.source import resolve
 from dpsieve.types import Floats, Ints
 
-EPSILON, DELTA, RELEASES, CUTS, FIXED = 1.0, 1e-8, 15, (500, 2_000, 10_000, None), 3
+EPSILON, DELTA, CUTS, FIXED, TOPS = 1.0, 1e-8, (500, 2_000, 10_000, None), 3, (20, 100)
+RELEASES = int(os.environ.get("RELEASES", "15"))
 GOALS: tuple[Goal, ...] = ("auto", "keys", "counts")
 
 
@@ -57,7 +66,7 @@ def error_of_fixed(held: Pairs, bound: int, true: Ints, common: Ints) -> float:
     some = np.flatnonzero(kept)
     errors = []
     for _ in range(FIXED):
-        tokens = channel.draw(kept[some])
+        tokens = channel.draw(kept[some]).tokens
         reported = np.flatnonzero(tokens)
         guess = np.zeros(len(true))
         guess[some[reported]] = channel.read(tokens[reported]).count
@@ -76,6 +85,24 @@ def bound_of(release: Release) -> str:
     return {"found_keys": "f", "find_then_count": "t"}.get(release.mechanism.last.name, "") + str(keys)
 
 
+def first_keys(release: Release, k: int) -> list[object]:
+    """Return the k keys of a release with the largest counts."""
+    return release.top(k).column(0).to_pylist() if len(release) else []
+
+
+def missing(true: Ints, places: list[int], k: int) -> float:
+    """Return the share of the pairs of the true top k that these keys miss."""
+    return 1 - float(true[places].sum() / np.sort(true)[::-1][:k].sum())
+
+
+def missing_of_top(held: Pairs, true: Ints, k: int) -> float:
+    """Return the mean missing mass of `top_k`."""
+    place = {key: at for at, key in enumerate(held.keys.column(0).to_pylist())}
+    asked = TopKRequest(key=("key",), privacy_unit="unit", epsilon=EPSILON, delta=DELTA, k=k)  # type: ignore[arg-type]
+    tables = [plan_top_k(asked, None).finish(held, resolve(None)).table for _ in range(RELEASES // 3)]
+    return float(np.mean([missing(true, [place[key] for key in table.column(0).to_pylist()], k) for table in tables]))
+
+
 def measure(goal: Goal, held: Pairs, true: Ints, common: Ints) -> tuple[Counter[str], Floats]:
     """Return the bounds of several releases, and their measures."""
     place, total = {key: at for at, key in enumerate(held.keys.column(0).to_pylist())}, int(held.sizes.sum())
@@ -83,23 +110,36 @@ def measure(goal: Goal, held: Pairs, true: Ints, common: Ints) -> tuple[Counter[
     for _ in range(RELEASES):
         release = released(goal, held)
         at = np.array([place[key] for key in release.keys.column(0).to_pylist()], np.int64)
-        count, low, high = (np.array(release.table.column(name)) for name in ("count", "low", "high"))
+        low, high = (np.array(release.table.column(name)) for name in ("low", "high"))
         guess = np.zeros(len(true))
-        guess[at] = count
+        guess[at] = release.mechanism.reader(release.drawn).read(release.tokens).count
         inside = ((low <= true[at]) & (true[at] <= high))[np.isin(at, common)]
         bounds[bound_of(release)] += 1
         stated, keys = release.coverage, release.mechanism.contribution_given(release.drawn).keys
         share = np.minimum(held.sizes, keys).sum() / total
         holds = np.nan if stated is None or stated.key != "a key" else float(stated.low <= share <= stated.high)
         error = np.abs(guess - true)[common].mean()
-        rows.append((len(at), error, inside.mean() if len(inside) else np.nan, guess[common[0]], holds))
+        missed = [missing(true, [place[key] for key in first_keys(release, k)], k) for k in TOPS]
+        rows.append((len(at), error, inside.mean() if len(inside) else np.nan, guess[common[0]], holds, *missed))
     return bounds, np.array(rows)
 
 
 def main() -> None:
     """Print a table with a row for each set, cut and goal."""
     table = Table(title=f"releases at epsilon {EPSILON:g}, delta {DELTA:g}")
-    for name in ("data", "units", "goal", "bounds", "keys", "error of top 100", "inside", "spread", "coverage"):
+    for name in (
+        "data",
+        "units",
+        "goal",
+        "bounds",
+        "keys",
+        "error of top 100",
+        "inside",
+        "spread",
+        "coverage",
+        "top 20",
+        "top 100",
+    ):
         table.add_column(name, justify="right")
     for name in chosen([*MORE, "Amazon Magazine"]):
         whole = bounded(load(name))
@@ -112,6 +152,7 @@ def main() -> None:
             best = min(error_of_fixed(held, bound, true, common) for bound in CANDIDATES)
             best = min(best, float(found["counts"][1][:, 1].mean()))
             most = max(1e-9, float(found["keys"][1][:, 0].mean()))
+            tops = [missing_of_top(held, true, k) for k in TOPS]
             for goal, (bounds, rows) in found.items():
                 keys = rows[:, 0].mean()
                 first = rows[:, 3]
@@ -126,8 +167,12 @@ def main() -> None:
                     f"{100 * np.nanmean(rows[:, 2]):.0f} %" if not np.isnan(rows[:, 2]).all() else "",
                     f"{first.max() / first.min():.2f}" if first.min() > 0 else "",
                     f"{len(stated)}: {100 * stated.mean():.0f} %" if len(stated) else "none",
+                    *(
+                        f"{missed:.3f}" + (f" ({top:.3f})" if goal == "auto" else "")
+                        for missed, top in zip(rows[:, 5:].mean(axis=0), tops, strict=True)
+                    ),
                 )
-    Console(width=170).print(table)
+    Console(width=200).print(table)
 
 
 if __name__ == "__main__":

@@ -20,12 +20,12 @@ from rich.table import Table
 import dpsieve as ds
 from dpsieve.channels.channel import ReportedCounts, frequency_at
 from dpsieve.engines import DuckDB
-from dpsieve.engines.engine import Columns
+from dpsieve.engines.engine import Aggregation, Columns
 from dpsieve.engines.true_data import Counted, Pairs
 from dpsieve.errors import InvalidValue
 from dpsieve.jobs.mechanisms import choose_mechanism
 from dpsieve.jobs.request import Method, ReleaseRequest
-from dpsieve.privacy.contribution import Contribution
+from dpsieve.privacy.guarantee import Contribution
 from dpsieve.privacy.mechanism import Counting
 from dpsieve.publication.release import draw_release
 
@@ -99,7 +99,7 @@ def counted(held: Pairs, keys: int) -> Counted:
     units = np.repeat(np.arange(len(held.sizes)), held.sizes)
     pairs = pa.table({"unit": units, "key": held.keys.column(0).combine_chunks().take(pa.array(held.key_numbers))})
     salt = int(np.random.default_rng().integers(2**62))
-    return DuckDB().aggregate(pairs, Columns(("key",), ("unit",)), Contribution(keys), salt=salt)
+    return DuckDB().aggregate(pairs, Aggregation(Columns(("key",), ("unit",)), Contribution(keys), salt=salt))
 
 
 def trial(mechanism: Counting, data: Counted, order: np.ndarray) -> tuple[float, float, float]:

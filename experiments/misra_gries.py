@@ -175,7 +175,7 @@ def merged(stream: list[str]) -> tuple[Rows, str]:
             whole = MergedSketch.of(*sketches)
             ways: dict[str, Callable[[], ds.Release]] = {
                 "sum": partial(whole.release, 1.0, DELTA),
-                "bounded merge": partial(release_bounded_merge, whole, 1.0, DELTA),
+                "bounded merge": partial(release_bounded_merge, *sketches, epsilon=1.0, delta=DELTA),
                 "untrusted": partial(_untrusted, sketches),
             }
             for way, release in ways.items():

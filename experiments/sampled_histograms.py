@@ -90,7 +90,7 @@ def plans(epsilon: float) -> dict[str, SampleThreshold]:
 def sampled(chosen: SampleThreshold, true: Ints) -> Floats:
     """Return the estimates of sample-and-threshold, 0 for what is not reported."""
     found, some = np.zeros(len(true)), np.flatnonzero(true)
-    found[some] = chosen.draw(true[some]) / chosen.rate
+    found[some] = chosen.draw(true[some]).tokens / chosen.rate
     return found
 
 

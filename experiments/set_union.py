@@ -13,8 +13,9 @@ from functools import cache
 import numpy as np
 from discovery_data import DELTA, EPSILONS, LARGE, MORE, SMALL, TRIALS, Row, bounded, chosen, load, plot, row_of, show
 
+from dpsieve.discovery.choice import recommend
 from dpsieve.discovery.greedy import one_key
-from dpsieve.discovery.selector import Selector, TypicalSize, make_selector, recommend
+from dpsieve.discovery.selector import Selector, TypicalSize, make_selector
 from dpsieve.engines.true_data import Pairs
 from dpsieve.papers.missing_mass.algorithms import paper_weighted_gaussian
 from dpsieve.papers.missing_mass.measures import missing_mass

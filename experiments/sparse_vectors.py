@@ -36,6 +36,7 @@ from rich.table import Table
 
 import dpsieve as ds
 from dpsieve.papers.thesis.alp_decoders import decode_vector, prefix_errors
+from dpsieve.papers.thesis.vector_variants import ThesisRequest, private_vector
 from dpsieve.sparse.alp import Alp
 from dpsieve.types import Ints
 
@@ -88,7 +89,9 @@ class Data:
         """Return what is measured of a private vector, read by each decoder."""
         more = {"max_value": int(self.counts.max()), "sparsity": len(self.keys), **how}
         shape: dict[str, Any] = {"neighbours": "one_entry", "dimension": "text", "epsilon": epsilon}
-        vector = ds.SparseVector.private(self.keys, self.counts, **shape, **more)
+        of_thesis = more.get("variant") in ThesisRequest.variants
+        make = private_vector if of_thesis else ds.SparseVector.private
+        vector = make(self.keys, self.counts, **shape, **more)
         bits = (8 * len(vector.to_bytes()) if len(vector) else vector.bits) / len(self.keys)
         found = []
         for decoder in decoders:

@@ -73,7 +73,7 @@ def main() -> None:
             for _ in range(ROUNDS):
                 release = sketch.release(epsilon, DELTA)
                 true = np.array([sketch.estimate(key) for key in release.table["key"].to_pylist()])
-                plain = independent.draw(counts, source=source)
+                plain = independent.draw(counts, source=source).tokens
                 # A token of s stands for noisy values from T + s - 1 to T + s.
                 many, square = reported(plain, independent.threshold - 0.5, counts)
                 ours = float(((release.table["counter"].to_numpy() - true) ** 2).mean())

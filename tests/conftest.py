@@ -18,6 +18,12 @@ if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, which processes of tests would inherit
 
 
+WITHOUT_JIT = os.environ.get("NUMBA_DISABLE_JIT") == "1"
+if WITHOUT_JIT:
+    from helpers import without_jit
+
+    without_jit.install()
+
 collect_ignore = ["helpers/wobbly_channels.py"]  # it registers a mechanism, and may be imported under one name only
 
 # The same examples in every run, however slow the machine: `pytest --hypothesis-profile=default` looks for others.
@@ -38,6 +44,8 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if {"postgres", "spark"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.server)
+    if WITHOUT_JIT:
+        items[:] = [item for item in items if not any(name in item.name for name in without_jit.SLOW)]
     items.sort(key=lambda item: (not {*Path(item.nodeid).parts[1:2]} & {*TOGETHER}, item.path))
 
 

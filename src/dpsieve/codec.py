@@ -19,9 +19,10 @@ from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, Self, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.validate import Checked
 
 T = TypeVar("T")
 _Kind = TypeVar("_Kind", bound=type)
@@ -72,8 +73,11 @@ def _place(kind: type) -> tuple[str, str]:
 
 
 def _family(kind: type) -> type:
-    """Return the topmost class of the project that a class derives from; a tag is unique within a family."""
-    return [base for base in kind.__mro__ if base.__module__.startswith("dpsieve")][-1]
+    """Return the topmost class of the project that a class derives from; a tag is unique within a family.
+
+    `Checked` is below all of them: it states how fields are checked, not what a class is.
+    """
+    return [base for base in kind.__mro__ if base.__module__.startswith("dpsieve") and base is not Checked][-1]
 
 
 def encode(value: Any) -> Any:
@@ -123,6 +127,22 @@ def decode_fields(kind: type[T], data: Any) -> T:
     classes = _field_classes(kind)  # type: ignore[arg-type]
     values = {known[name].name: _decode_value(value, classes[known[name].name], name) for name, value in data.items()}
     return kind(**values)
+
+
+class Saved:
+    """A frozen dataclass whose saved form is its fields, all of them, without a tag."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a dict of plain JSON values; floats survive the round trip exactly."""
+        return encode_fields(self)
+
+    @classmethod
+    def from_json(cls, data: Any) -> Self:
+        """Rebuild what `to_json` returned; anything else is refused."""
+        names = {field.name for field in fields(cls)}  # type: ignore[arg-type]
+        if isinstance(data, Mapping) and set(data) != names:
+            raise InvalidValue(f"a {cls.__name__.lower()} has the fields {', '.join(sorted(names))}. {_FIX}")
+        return decode_fields(cls, data)
 
 
 def _decode_value(value: Any, classes: tuple[type, ...], name: str, depth: int = 0) -> Any:

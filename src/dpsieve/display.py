@@ -1,15 +1,28 @@
-"""Output for terminals, notebooks and scripts: safe text, JSON, intervals, tables and progress."""
+"""Output for terminals, notebooks, scripts and logs: safe text, JSON, intervals, tables, progress and log records.
+
+The logger is `dpsieve`: engines, mechanisms, phases and ledger entries. It is silent until the program adds a handler,
+and no record contains data. The duration of a phase depends on the data: logs are for the operator, not for readers of
+a release.
+"""
 
 import base64
 import json
+import logging
 import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from html import escape
 from importlib import import_module
 from typing import Any
 
 _LONGEST = 200  # characters of a key that are shown
+
+log = logging.getLogger("dpsieve")
+log.addHandler(logging.NullHandler())
+_inside: ContextVar[bool] = ContextVar("inside a phase that is logged as a whole", default=False)
 
 
 def printable(value: object) -> str:
@@ -125,3 +138,32 @@ def _cell(value: object, is_name: bool) -> str:
 
 def _text(value: object) -> str:
     return escape(printable(value))
+
+
+@contextmanager
+def timed(phase: str, *, whole: bool = False) -> Iterator[None]:
+    """Log the seconds that a phase took when it ends; as a `whole`, without the phases inside it."""
+    if not log.isEnabledFor(logging.INFO):
+        yield
+        return
+    start, outer = time.perf_counter(), _inside.get()
+    reset = _inside.set(outer or whole)
+    try:
+        yield
+    finally:
+        _inside.reset(reset)
+    if not outer:
+        log.info("%s: %.2f s", phase, time.perf_counter() - start)
+
+
+@contextmanager
+def silence_loggers(loggers: Iterable[logging.Logger]) -> Iterator[None]:
+    """Disable loggers of another library inside a block, as their messages may quote data."""
+    before = {logger: logger.disabled for logger in loggers}
+    for logger in before:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger, disabled in before.items():
+            logger.disabled = disabled

@@ -12,12 +12,17 @@
 
 and one warning, PrivacyWarning (UserWarning).
 
-A message names the argument, its value where that is harmless, and the fix. No message ever holds data.
+A message names the argument, its value where that is harmless, and the fix. No message ever holds data. `argument` is
+the name again, where there is one, so that a front end can spell it in its own way.
 """
 
 
 class DpsieveError(Exception):
-    """Any error that dpsieve raises on purpose."""
+    """Any error that dpsieve raises on purpose; `argument` is the name of the argument it is about, or None."""
+
+    def __init__(self, *message: object, argument: str | None = None) -> None:
+        super().__init__(*message)
+        self.argument = argument
 
 
 class InvalidValue(DpsieveError, ValueError):
@@ -59,10 +64,12 @@ class PrivacyWarning(UserWarning):
 def not_unicode(name: str) -> InvalidValue:
     """Return the error for text with bytes that are not UTF-8, or with lone surrogates, which no encoding can carry."""
     fix = "Pass bytes, or replace what is wrong first, such as by text.encode(errors='replace').decode()."
-    return InvalidValue(f"{name} holds text that is not Unicode: bytes that are not UTF-8, or lone surrogates. {fix}")
+    return InvalidValue(
+        f"{name} holds text that is not Unicode: bytes that are not UTF-8, or lone surrogates. {fix}", argument=name
+    )
 
 
 def too_large(name: str) -> InvalidValue:
     """Return the error for a whole number that Arrow cannot hold."""
     fix = "Pass such numbers as text."
-    return InvalidValue(f"{name} holds a whole number that does not fit 64 bits with a sign. {fix}")
+    return InvalidValue(f"{name} holds a whole number that does not fit 64 bits with a sign. {fix}", argument=name)

@@ -111,6 +111,30 @@ def unwind_on_signals() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def hold_signals() -> Iterator[None]:
+    """Hold back SIGTERM, SIGHUP and SIGINT until the block has ended; outside the main thread, do nothing.
+
+    A mask would not: the system delivers a signal that one thread blocks to another thread, and Python calls handlers
+    in the main thread whatever that one blocks.
+    """
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGINT") if hasattr(signal, name)]
+    if threading.current_thread() is not threading.main_thread():
+        numbers = []
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    handlers = {number: handler for number, handler in handlers.items() if handler not in (None, signal.SIG_IGN)}
+    received: list[int] = []
+    try:
+        for number in handlers:
+            signal.signal(number, lambda number, _: received.append(number))
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if received:
+            signal.raise_signal(received[0])
+
+
+@contextlib.contextmanager
 def private_folder(parent: Path | None = None) -> Iterator[Path]:
     """Create a folder in `parent` (by default that for temporary files), and remove it with its files.
 

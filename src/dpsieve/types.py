@@ -1,4 +1,4 @@
-"""The array types that all rooms share."""
+"""The array types that all packages share."""
 
 from typing import TypeAlias
 

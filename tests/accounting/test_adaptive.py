@@ -8,7 +8,7 @@ import pytest
 from accounting.products_by_hand import MIDDLE, NEW, OFTEN, RARE, exact
 
 from dpsieve.accounting.adaptive import Outcome, adaptive_delta
-from dpsieve.accounting.repeated import repeated_delta
+from dpsieve.accounting.composition import repeated_delta
 from dpsieve.errors import InvalidValue
 
 

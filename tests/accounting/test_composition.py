@@ -11,11 +11,11 @@ from helpers.privacy_curves import repeated_epsilon
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsieve.accounting.gaussian import gaussian_delta, gaussian_epsilon
-from dpsieve.accounting.renyi import zcdp_delta, zcdp_epsilon
-from dpsieve.accounting.repeated import repeated_delta
-from dpsieve.accounting.spends import basic, spend_from_json
+from dpsieve.accounting.composition import repeated_delta
+from dpsieve.accounting.curves import gaussian_delta, gaussian_epsilon, zcdp_delta, zcdp_epsilon
+from dpsieve.accounting.spends import spend_from_json
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
+from dpsieve.papers.thesis import fact_1_3 as basic
 from dpsieve.privacy import Approximate, Composition, DiscreteLaplace, Gaussian, Renyi, ZeroConcentrated
 
 SPENDS = [

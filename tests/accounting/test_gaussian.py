@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsieve.accounting.gaussian import gaussian_curve, gaussian_delta, gaussian_epsilon, gaussian_sigma
+from dpsieve.accounting.curves import gaussian_curve, gaussian_delta, gaussian_epsilon, gaussian_sigma
 from dpsieve.errors import DpsieveError, InvalidValue
 
 
@@ -110,7 +110,6 @@ BAD_COUNT = [0, -1, 1.0, math.nan, "2", None, True, 10**400]
         (lambda bad: gaussian_epsilon(bad, 1e-6), "sigma", BAD_POSITIVE),
         (lambda bad: gaussian_epsilon(1.0, bad), "delta", BAD_DELTA),
         (lambda bad: gaussian_epsilon(1.0, 1e-6, bad), "sensitivity", BAD_POSITIVE),
-        (lambda bad: gaussian_epsilon(1.0, 1e-6, count=bad), "count", BAD_COUNT),
         (lambda bad: gaussian_sigma(bad, 1e-6), "epsilon", BAD_EPSILON),
         (lambda bad: gaussian_sigma(1.0, bad), "delta", [0, 0.0, *BAD_DELTA]),
         (lambda bad: gaussian_sigma(1.0, 1e-6, sensitivity=bad), "sensitivity", BAD_POSITIVE),

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from dpsieve.accounting import exponential_picks as picks
-from dpsieve.accounting.gaussian import gaussian_curve
-from dpsieve.accounting.repeated import repeated_delta
+from dpsieve.accounting.composition import repeated_delta
+from dpsieve.accounting.curves import gaussian_curve
 from dpsieve.errors import InvalidValue
 
 # epsilon, delta, k, and the epsilon of one pick by the closed form
@@ -35,7 +35,7 @@ def pair(e0, s):
 @pytest.mark.parametrize("order", [1.01, 2.0, 16.0, 120.0])
 @pytest.mark.parametrize("e0", [0.01, 0.3, 4.0])
 def test_renyi_of_a_pick_is_the_worst_over_all_pairs(order, e0):
-    found = picks.pick_renyi(order, e0)
+    found = picks.picks_renyi(order, e0, 1)
     each = [pair(e0, s) for s in np.exp(np.linspace(0, e0, 2001)[1:-1])]
     worst = max(math.log(np.sum(p * (p / q) ** (order - 1))) / (order - 1) for p, q in each)
     assert worst * (1 - 1e-9) - 1e-13 <= found <= worst * (1 + 1e-4) + 1e-9
@@ -45,7 +45,7 @@ def test_renyi_of_a_pick_is_the_worst_over_all_pairs(order, e0):
 def test_any_counts_stay_within_the_pairs():
     generator = np.random.default_rng(1)
     e0, order = 0.7, 5.0
-    bound = picks.pick_renyi(order, e0)
+    bound = picks.picks_renyi(order, e0, 1)
     for _ in range(300):
         counts, held = generator.integers(0, 5, 4), generator.integers(0, 2, 4)
         p, q = (np.exp(e0 * x) / np.exp(e0 * x).sum() for x in (counts, counts + held))

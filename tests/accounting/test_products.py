@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from accounting.products_by_hand import MIDDLE, NEW, OFTEN, RARE, convolved, exact, losses, rows
 
-from dpsieve.accounting.gaussian import gaussian_delta
+from dpsieve.accounting.curves import gaussian_delta
 from dpsieve.accounting.loops import product_delta
 from dpsieve.accounting.products import product_deltas
 from dpsieve.errors import InvalidValue

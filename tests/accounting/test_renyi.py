@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from dpsieve.accounting.gaussian import gaussian_delta
-from dpsieve.accounting.renyi import renyi_delta, renyi_tau, zcdp_delta
+from dpsieve.accounting.curves import gaussian_delta, renyi_delta, renyi_tau, zcdp_delta
 from dpsieve.errors import InvalidType, InvalidValue
 
 

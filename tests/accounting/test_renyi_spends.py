@@ -10,8 +10,7 @@ import pytest
 from scipy.stats import binom
 
 from dpsieve.accounting.composition import Concentrated
-from dpsieve.accounting.gaussian import gaussian_delta
-from dpsieve.accounting.renyi import zcdp_delta, zcdp_epsilon
+from dpsieve.accounting.curves import gaussian_delta, zcdp_delta, zcdp_epsilon
 from dpsieve.accounting.spends import spend_from_json
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidValue
 from dpsieve.privacy import Approximate, Composition, Gaussian, Renyi, ZeroConcentrated

@@ -9,7 +9,7 @@ from helpers.privacy_curves import repeated_epsilon
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsieve.accounting.repeated import repeated_delta, repeated_share
+from dpsieve.accounting.composition import repeated_delta, repeated_share
 from dpsieve.errors import DpsieveError, InvalidValue
 from dpsieve.exact.balls import ball, upper
 
@@ -119,14 +119,6 @@ def test_a_share_fits_and_no_larger_one_does(k, epsilon, exponent, part):
     assert repeated_delta(k, epsilon, each_epsilon=each_epsilon * (1 + 1e-9), each_delta=each_delta) > delta
 
 
-def test_a_share_with_a_delta_of_ones_own():
-    share = repeated_share(10, 1.0, 1e-6, each_delta=1e-8)
-    assert share.delta == 1e-8
-    assert share.epsilon > repeated_share(10, 1.0, 1e-6, each_delta=9e-8).epsilon
-    with pytest.raises(InvalidValue, match=r"each_delta=1e-06 is too large for delta=1e-06. Pass at most delta / 10."):
-        repeated_share(10, 1.0, 1e-6, each_delta=1e-6)
-
-
 def test_without_delta_the_share_is_the_tenth_part():
     assert repeated_share(10, 1.0, 0.0) == (0.1, 0.0) or repeated_share(10, 1.0, 0.0)[0] == math.nextafter(0.1, 0)
 
@@ -167,7 +159,6 @@ FINE = {"each_epsilon": 0.1, "each_delta": 1e-9}
         (lambda bad: repeated_share(bad, 1.0, 1e-6), "k", BAD_K),
         (lambda bad: repeated_share(2, bad, 1e-6), "epsilon", BAD_EPSILON),
         (lambda bad: repeated_share(2, 1.0, bad), "delta", [None, *BAD_DELTA]),
-        (lambda bad: repeated_share(2, 1.0, 1e-6, each_delta=bad), "each_delta", BAD_DELTA),
         (
             lambda bad: repeated_share(2, 1.0, 1e-6, delta_for_keys=bad),
             "delta_for_keys",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, ndtr, ndtri
 
-from dpsieve.accounting.gaussian import gaussian_curve, gaussian_delta
+from dpsieve.accounting.curves import gaussian_curve, gaussian_delta
 from dpsieve.accounting.products import (
     LossLaw,
     absent,
@@ -22,8 +22,7 @@ from dpsieve.channels import optimal
 from dpsieve.discovery.renyi import two_rounds
 from dpsieve.discovery.selector import TypicalSize
 from dpsieve.errors import NotCertified
-from dpsieve.privacy.composed import Composed, Use
-from dpsieve.privacy.mechanism import from_json
+from dpsieve.privacy.mechanism import Composed, Use, from_json
 
 # Two coins, each with a weight: (P reports, Q reports, weight squared).
 MIXES = [

@@ -10,7 +10,7 @@ import pytest
 from helpers.privacy_curves import divergence
 from helpers.statistical import binomial_band
 
-from dpsieve.accounting.gaussian import gaussian_delta
+from dpsieve.accounting.curves import gaussian_delta
 from dpsieve.accounting.loss_distributions import joint_divergence
 from dpsieve.channels import gaussian, optimal, rows_of_units, simple
 from dpsieve.errors import DpsieveError, NotCertified
@@ -96,7 +96,7 @@ def test_the_exact_guarantee_by_integration(epsilon, sigma, gap, keys):
 def test_the_rate_of_a_unit_whose_keys_nobody_else_holds():
     """A unit with five keys of its own: any of them appears with probability delta at most."""
     channel, units = gaussian(1.0, 0.01, max_keys=5), 300_000
-    shown = (channel.draw(np.ones(5 * units, np.int64)).reshape(units, 5) > 0).any(axis=1).sum()
+    shown = (channel.draw(np.ones(5 * units, np.int64)).tokens.reshape(units, 5) > 0).any(axis=1).sum()
     chance = 1 - (1 - channel.reporting_probability([1])[0]) ** 5
     low, high = binomial_band(units, chance)
     assert low <= shown <= high and chance <= 0.01
@@ -120,7 +120,7 @@ def test_rows_of_units_keep_every_step(rows, delta):
 def test_the_rate_of_a_unit_with_all_its_rows_in_one_key(rows):
     """The tightest point of counted rows: a key that one unit alone holds, as often as it may."""
     low, high = binomial_band(1_000_000, 0.01)
-    assert low <= (rows_of_units(0.5, 0.01, rows).draw(np.full(1_000_000, rows)) > 0).sum() <= high
+    assert low <= (rows_of_units(0.5, 0.01, rows).draw(np.full(1_000_000, rows)).tokens > 0).sum() <= high
 
 
 def test_a_larger_step_than_promised_is_refused():

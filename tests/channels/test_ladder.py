@@ -250,7 +250,7 @@ def test_keys_that_someone_else_sampled():
     channel = million()
     for frequency in (50, 1000, 400_000, 10**7, 10**12):
         pi = channel.reporting_probability([frequency])[0] / channel.scheme.inclusion([frequency])[0]
-        shown = (channel.draw(np.full(20_000, frequency), already_sampled=True) > 0).sum()
+        shown = (channel.draw(np.full(20_000, frequency), already_sampled=True).tokens > 0).sum()
         low, high = binomial_band(20_000, min(pi, 1.0))
         assert low <= shown <= high
 

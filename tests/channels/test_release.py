@@ -332,7 +332,7 @@ def test_a_set_has_no_order_to_pair_it_with_frequencies_by(keys):
     with pytest.raises(DpsieveError, match="is a set"):
         optimal(1.0, 1e-8).release(keys, [500, 1])
     with pytest.raises(DpsieveError, match="is a set"):
-        ds.sketches.release_counters(keys, [500, 1], 8, 1.0, 1e-6)
+        ds.papers.thesis.release_counters(keys, [500, 1], 8, 1.0, 1e-6)
 
 
 @pytest.mark.parametrize("keys", [[uuid.uuid4()], [np.float16(1)], pd.period_range("2024", periods=1, freq="Y")])

@@ -6,7 +6,6 @@ from scipy import stats
 
 from dpsieve import estimation
 from dpsieve.channels import sample_threshold
-from dpsieve.errors import InvalidValue
 from dpsieve.noise.sample_threshold import sampled_interval
 
 MISS = 0.025
@@ -42,9 +41,6 @@ def test_a_high_threshold_leaves_out_what_is_never_reported():
     assert (low <= high).all() and (np.diff(high) >= 0).all()
 
 
-@pytest.mark.parametrize("kind", ["unbiased", "biased_down"])
-def test_estimators_are_the_same_from_both_sides(kind):
+def test_estimators_are_the_same_from_both_sides():
     channel = sample_threshold(0.3, 24)
-    with pytest.raises(InvalidValue, match="kind"):
-        estimation.estimator(channel, kind=kind)
     assert estimation.estimator(channel).value([300])[0] == channel.estimator().value([300])[0] == 1000

@@ -139,7 +139,7 @@ def test_a_rate_of_one_in_a_million_is_fast():
     """Made, drawn, read and estimated in seconds; by rows up to where the scheme settles it would be an hour."""
     start = time.perf_counter()
     channel = stability(0.5, 1e-8, ppswor(1e-6))
-    tokens = channel.draw(np.rint(1e8 / np.arange(1, 100_001)).astype(np.int64))
+    tokens = channel.draw(np.rint(1e8 / np.arange(1, 100_001)).astype(np.int64)).tokens
     reading = channel.read(tokens[tokens > 0])
     assert (reading.low <= reading.count).all() and (reading.count <= reading.high).all()
     assert channel.estimator().moments([10, 1000, 10**6]).mse.shape == (3,)

@@ -40,9 +40,9 @@ def test_channels_of_a_lag(name, frequency):
     """U below the mass that is reported, in two words; the first ties, the second is on either side."""
     channel = ADDITIVE[name]
     high, low = (int(words[min(frequency, channel.rows.last)]) for words in channel.rows.totals)
-    assert channel.draw([frequency], source=Scripted(*split((high << 64 | low) - 1)))[0] > 0
-    assert channel.draw([frequency], source=Scripted(high, low))[0] == 0
-    assert channel.draw([frequency], source=Scripted(high, WORD - 1))[0] == 0
+    assert channel.draw([frequency], source=Scripted(*split((high << 64 | low) - 1))).tokens[0] > 0
+    assert channel.draw([frequency], source=Scripted(high, low)).tokens[0] == 0
+    assert channel.draw([frequency], source=Scripted(high, WORD - 1)).tokens[0] == 0
 
 
 @pytest.mark.parametrize("frequency", [1, 2, 7, 30])
@@ -51,13 +51,13 @@ def test_channels_with_a_scheme(name, frequency):
     """As above, and between two cells of a row: the last number of one, the first of the next."""
     channel = STEPPED[name]
     high, low = (int(word[0]) for word in channel.rows._totals(np.array([frequency])))
-    assert channel.draw([frequency], source=Scripted(*split((high << 64 | low) - 1)))[0] > 0
-    assert channel.draw([frequency], source=Scripted(high, low))[0] == 0
+    assert channel.draw([frequency], source=Scripted(*split((high << 64 | low) - 1))).tokens[0] > 0
+    assert channel.draw([frequency], source=Scripted(high, low)).tokens[0] == 0
     block, end = next(channel.rows.ragged(frequency, frequency)), 0
     for t in range(len(block.left) - 1):
         end += (int(block.high[t]) << 64 | int(block.low[t])) * int(block.right[t] - block.left[t])
-        tokens = [channel.draw([frequency], source=Scripted(*split(end - 1 + k)))[0] for k in (0, 1)]
-        assert np.rint(np.array(tokens) * channel.resolution).tolist() == [block.right[t], block.left[t + 1] + 1]
+        tokens = [channel.draw([frequency], source=Scripted(*split(end - 1 + k))).tokens[0] for k in (0, 1)]
+        assert tokens == [block.right[t], block.left[t + 1] + 1]
 
 
 def test_samples_of_others():
@@ -65,10 +65,10 @@ def test_samples_of_others():
     channel = simple(1.0, 1e-6, custom([RARE]))
     assert channel.reporting_probability([1])[0] == RARE
     again = Scripted(0, 0, 0, EDGE, 0, 0)
-    assert channel.draw([1], already_sampled=True, source=again).tolist() == [1.0]
+    assert channel.draw([1], already_sampled=True, source=again).tokens.tolist() == [1]
     assert again._first == []
     once = Scripted(0, 0, 0, EDGE - 1)
-    assert channel.draw([1], already_sampled=True, source=once).tolist() == [1.0]
+    assert channel.draw([1], already_sampled=True, source=once).tokens.tolist() == [1]
 
 
 def test_coins_that_thin():
@@ -76,7 +76,7 @@ def test_coins_that_thin():
     for second, kept in ((EDGE - 1, True), (EDGE, False), (WORD - 1, False)):
         assert coins(1, RARE, source=Scripted(0, second)).tolist() == [kept]
         assert bernoulli(np.array([RARE]), Scripted(0, second)).tolist() == [kept]
-        sampled = stability(1.0, 1e-3, custom([RARE])).draw([50], source=Scripted(0, 0, 0, second))
+        sampled = stability(1.0, 1e-3, custom([RARE])).draw([50], source=Scripted(0, 0, 0, second)).tokens
         assert (sampled[0] > 0) == kept
 
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.csv as csv
 import pyarrow.parquet as pq
 import pytest
-from helpers.command import run
+from helpers.command import run as run_command
 
 import dpsieve as ds
 from dpsieve.federated import Distribution, TrieRelease
@@ -17,6 +17,12 @@ HISTOGRAM = ["collect", "histogram", "log.parquet", "--column", "query", *BUDGET
 HITTERS = ["collect", "heavy-hitters", "log.parquet", "--column", "query", "--max-length", 4, "--step", 2, *BUDGET]
 QUANTILES = ["collect", "quantiles", "log.csv", "--column", "age", "--bounds", "0,100", "--depth", 2, *BUDGET]
 ALL = {"histogram": HISTOGRAM, "heavy-hitters": HITTERS, "quantiles": QUANTILES}
+
+
+def run(*arguments, **options):
+    """Run a command, with rows as units unless it names others."""
+    rows = ["--unit", "row"] if arguments[0] in ("collect",) and "--unit" not in arguments else []
+    return run_command(*arguments, *rows, **options)
 
 
 @pytest.fixture

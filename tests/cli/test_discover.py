@@ -54,6 +54,13 @@ def test_counts_of_the_top(folder):
     assert all(row["low"] < row["count"] < row["high"] for row in rows)
 
 
+@pytest.mark.parametrize("command", ["top-k", "hitting-set"])
+def test_fewer_than_k_keys_are_explained_in_one_sentence(command, folder):
+    done = run(command, "drinks.csv", *COLUMNS, *BUDGET, "--k", "9", cwd=folder)
+    shown = " ".join(done.stdout.split())
+    assert "For more keys: raise epsilon or delta, or add data: only 2 of 9 keys were selected, as a key" in shown
+
+
 @by_command
 def test_nothing_found(command, folder):
     (folder / "few.csv").write_text("user,drink\n1,water\n2,water\n")

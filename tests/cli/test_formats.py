@@ -18,10 +18,10 @@ import dpsieve as ds
 pytestmark = pytest.mark.usefixtures("one_database")
 COMMAND = Path(sys.executable).with_name("dpsieve")
 BUDGET = ["--epsilon", "4", "--delta", "1e-5"]
-NUMBERS = ["rows.parquet", "--column", "user", "--bounds", "0,300", "--epsilon", 1]
+NUMBERS = ["rows.parquet", "--column", "user", "--unit", "row", "--bounds", "0,300", "--epsilon", 1]
 KEYS = ["--key", "query", "--unit", "user", *BUDGET]
-STRINGS = ["--column", "query", "--max-length", 4, "--step", 2, *BUDGET]
-PRICES = ["--column", "user", "--bounds", "0,300", "--depth", 2, *BUDGET]
+STRINGS = ["--column", "query", "--unit", "row", "--max-length", 4, "--step", 2, *BUDGET]
+PRICES = ["--column", "user", "--unit", "row", "--bounds", "0,300", "--depth", 2, *BUDGET]
 ROWS = [(user, query) for user in range(300) for query in ("tea", "=1+1", "mate")[: 1 + user % 3]]
 
 
@@ -39,7 +39,7 @@ COMMANDS = {
     "top-k": ["top-k", "rows.parquet", *KEYS, "--max-keys", 3, "--k", 2],
     "hitting-set": ["hitting-set", "rows.parquet", *KEYS, "--max-keys", 3, "--k", 2],
     "stream": ["stream", "lines.txt", *BUDGET],
-    "collect histogram": ["collect", "histogram", "rows.parquet", "--column", "query", *BUDGET],
+    "collect histogram": ["collect", "histogram", "rows.parquet", "--column", "query", "--unit", "row", *BUDGET],
     "collect heavy-hitters": ["collect", "heavy-hitters", "rows.parquet", *STRINGS],
     "collect quantiles": ["collect", "quantiles", "rows.parquet", *PRICES],
     "sum": ["sum", *NUMBERS],
@@ -51,6 +51,8 @@ COMMANDS = {
         "user",
         "--bounds",
         "0,300",
+        "--unit",
+        "row",
         "--quantile",
         "0.5",
         "--epsilon",

@@ -9,7 +9,7 @@ import pytest
 
 import dpsieve as ds
 from dpsieve.display import html_table, show_progress
-from dpsieve.engines import engine
+from dpsieve.engines.engine import monotonic_progress
 
 CODE = """
 import sys
@@ -100,6 +100,6 @@ def test_progress_in_a_terminal_and_nowhere_else(monkeypatch, capsys):
     for share in (0.0, 0.421, 0.422, 1.0):
         show(share)
     assert capsys.readouterr().err == "\rreading and counting: 0 %\rreading and counting: 42 %\r\x1b[K"
-    assert engine._make_monotonic(False) is None
+    assert monotonic_progress(False) is None
     with pytest.raises(ds.errors.InvalidType, match="True or a function"):
-        engine._make_monotonic(5)
+        monotonic_progress(5)

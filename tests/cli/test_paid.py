@@ -82,10 +82,12 @@ def test_a_release_that_cannot_be_printed_says_that_it_was_charged(folder, more)
     os.close(reading)
     done = subprocess.run(command, cwd=folder, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writing)
-    there = "It is in x." if "--out" in more else "Pass --out to keep it."
+    there = "It is in x." if "--out" in more else "It is in dpsieve-release-1."
     charged = "The ledger was charged before this: entry 1 stays spent."
-    assert done.stderr == f"error: the release is made and cannot be printed. {there} {charged}\n"
+    saved = "" if "--out" in more else "Saved to dpsieve-release-1. Pass --out to choose the place.\n"
+    assert done.stderr == f"{saved}error: the release is made and cannot be printed. {there} {charged}\n"
     assert done.returncode == 1 and spends(folder) == 1 and (folder / "x").exists() == ("--out" in more)
+    assert len(ds.Release.load(folder / ("x" if more == ["--out", "x"] else "dpsieve-release-1"))) == 1
 
 
 @pytest.mark.skipif(os.name != "posix", reason="descriptors of POSIX")
@@ -207,9 +209,10 @@ def test_an_interrupt_while_it_starts_is_quiet():
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
-def test_a_table_without_a_header_is_not_shown(folder):
+@pytest.mark.parametrize("more", [[], ["--unit", "user"]])
+def test_a_table_without_a_header_is_not_shown(folder, more):
     (folder / "rows.csv").write_text("ann,divorce lawyer\nbob,tea\n")
-    done = run("preview", "rows.csv", "--key", "query", "--epsilon", "1", "--delta", "1e-6", cwd=folder)
+    done = run("preview", "rows.csv", "--key", "query", *more, "--epsilon", "1", "--delta", "1e-6", cwd=folder)
     assert done.returncode == 2 and "divorce" not in done.stderr + done.stdout and "ann" not in done.stderr
 
 

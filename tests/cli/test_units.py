@@ -26,7 +26,8 @@ def folder(tmp_path_factory):
 KEY, NUMBER = ["--key", "drink", *BUDGET], ["--column", "price", "--bounds", "0,10", "--epsilon", "1"]
 COMMANDS = {
     "release": KEY, "discover": KEY, "top-k": [*KEY, "--k", "1"], "hitting-set": [*KEY, "--k", "1"],
-    "sum": NUMBER, "quantile": [*NUMBER, "--quantile", "0.5"],
+    "sum": [*NUMBER, "--max-rows-per-unit", "2"],
+    "quantile": [*NUMBER, "--max-rows-per-unit", "2", "--quantile", "0.5"],
 }  # fmt: skip
 
 
@@ -55,7 +56,14 @@ def test_words_are_taken_as_they_are(tmp_path):
 def test_preview_and_no_unit_at_all(folder):
     seen = run("preview", *KEY, *UNIT)
     assert seen.returncode == 0 and "one (tenant, user_id)" in seen.stdout
-    assert "when one row is added" in run("release", "log.parquet", *KEY, cwd=folder).stdout
+    refused = run("release", "log.parquet", *KEY, cwd=folder)
+    assert refused.returncode == 2 and "--privacy-unit is missing" in refused.stderr
+    assert (
+        "have the names of identifiers: 'user_id'. Pass --privacy-unit user_id, or --privacy-unit row" in refused.stderr
+    )
+    done = run("release", "log.parquet", *KEY, "--unit", "row", cwd=folder)
+    assert "when one row is added" in done.stdout and "a person may have many rows" in done.stdout
+    assert "note: this result is not saved" in done.stderr
 
 
 def test_messages_name_the_option(folder):

@@ -47,10 +47,9 @@ def test_one_row(pair):
     for frequency in [0, *FEW.tolist()]:
         mine, theirs = rows.row(frequency), derived.row(frequency)
         assert mine.silent == pytest.approx(theirs.silent, rel=1e-8, abs=1e-8)
-        grid = np.linspace(0, 200, 401)
         for row in (mine, theirs):
             assert (row.mass >= 0).all() and (np.diff(row.right) > 0).all()
-        sums = [[row.mass[row.right <= x + 1e-9].sum() for x in np.floor(grid)] for row in (mine, theirs)]
+        sums = [[row.mass[row.right <= x * rows.resolution].sum() for x in range(201)] for row in (mine, theirs)]
         assert sums[0] == pytest.approx(sums[1], abs=1e-8)
 
 
@@ -115,13 +114,13 @@ def test_draws(pair, frequency):
     rows, derived = pair
     row = rows.row(frequency)
     for one in (rows, derived):
-        tokens = one.draw(np.full(20_000, frequency), SystemSource()) / rows.resolution
+        tokens = one.draw(np.full(20_000, frequency), SystemSource())
         if not len(row.right):
             assert not tokens.any()
             continue
         groups = np.unique(np.append(np.quantile(row.right, np.linspace(0, 1, 40), method="higher"), np.inf))
-        seen = np.bincount(np.searchsorted(groups, tokens[tokens > 0] - 1e-9), minlength=len(groups))
-        expected = np.bincount(np.searchsorted(groups, row.right - 1e-9), row.mass, minlength=len(groups))
+        seen = np.bincount(np.searchsorted(groups, tokens[tokens > 0]), minlength=len(groups))
+        expected = np.bincount(np.searchsorted(groups, row.right), row.mass, minlength=len(groups))
         seen, expected = np.append(seen, (tokens == 0).sum()), np.append(expected, row.silent) * len(tokens)
         if expected.max() > len(tokens) - 50:
             assert seen[expected.argmax()] > len(tokens) - 150
@@ -182,13 +181,13 @@ class TestLaws:
 
     @pytest.mark.parametrize("frequency", [1, 9, 30, 1000])
     def test_draws(self, law, frequency):
-        row, tokens = law.row(frequency), law.draw(np.full(20_000, frequency), SystemSource()) / law.resolution
+        row, tokens = law.row(frequency), law.draw(np.full(20_000, frequency), SystemSource())
         if not len(row.right):
             assert not tokens.any()
             return
         groups = np.unique(np.append(np.quantile(row.right, np.linspace(0, 1, 40), method="higher"), np.inf))
-        seen = np.bincount(np.searchsorted(groups, tokens[tokens > 0] - 1e-9), minlength=len(groups))
-        expected = np.bincount(np.searchsorted(groups, row.right - 1e-9), row.mass, minlength=len(groups))
+        seen = np.bincount(np.searchsorted(groups, tokens[tokens > 0]), minlength=len(groups))
+        expected = np.bincount(np.searchsorted(groups, row.right), row.mass, minlength=len(groups))
         seen, expected = np.append(seen, (tokens == 0).sum()), np.append(expected, row.silent) * len(tokens)
         if expected.max() > len(tokens) - 50:
             assert seen[expected.argmax()] > len(tokens) - 150

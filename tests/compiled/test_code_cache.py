@@ -129,7 +129,7 @@ class Planted:
 
 def plant(file, mark):
     content = pickle.dumps(Planted(str(mark)))
-    file.write_bytes(hashlib.sha256(content).digest() + content)
+    file.write_bytes(hashlib.sha256(file.name.encode() + b"\0" + content).digest() + content)
 
 
 def open_file(file):
@@ -195,6 +195,21 @@ def test_a_changed_byte_of_machine_code_is_noticed(store):
     content[len(content) // 2] ^= 1
     store.write_bytes(content)
     assert called() == (7, 0)
+
+
+def other():
+    return 8
+
+
+def test_two_files_whose_names_were_swapped_are_not_loaded(store):
+    """Machine code of another function would otherwise be called: a wrong answer, or a raw error."""
+    assert jit()(other)() == 8
+    (second,) = set(store.parent.iterdir()) - {store}
+    spare = store.with_name("spare")
+    store.rename(spare), second.rename(store), spare.rename(second)
+    for function, answer in ((plain, 7), (other, 8)):
+        compiled = jit()(function)
+        assert compiled() == answer and not compiled.stats.cache_hits
 
 
 @pytest.mark.parametrize("place", ["file", "folder", "home", "cache"])

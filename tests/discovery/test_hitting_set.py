@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from helpers.searched_units import worst_before_laws
 from helpers.statistical import FALSE_ALARM, assert_counts
 from scipy import stats
 
-from dpsieve.accounting.exponential_picks import hitting_delta, lemma_epsilon
+from dpsieve.accounting.exponential_picks import hitting_delta, hitting_law, lemma_epsilon
 from dpsieve.discovery.picks import hitting_keys, peel, top_keys
 from dpsieve.discovery.renyi import renyi_selection
 from dpsieve.engines.true_data import Pairs
@@ -170,3 +171,13 @@ def test_a_unit_alone_with_all_its_keys_shows_with_probability_delta_at_most():
         shown += bool((np.flatnonzero(chosen)[mechanism.pick(found, SOURCE)] < 8).any())
     assert stats.binom.sf(shown - 1, runs, 0.05) > FALSE_ALARM
     assert shown > 0
+
+
+@pytest.mark.parametrize(("epsilon", "delta", "typical_keys"), [(1.0, 1e-5, 1), (1.0, 1e-8, 8), (0.5, 1e-6, 20)])
+def test_selection_and_picks_use_three_quarters_of_delta(epsilon, delta, typical_keys):
+    """Exact curves of coins, before the law of the picks: none above delta, the worst above 0.75 of it."""
+    mechanism = hitting_keys(epsilon, delta, 100, k=20, typical_keys=typical_keys)
+    law = hitting_law(20, mechanism.each_epsilon, 3 * epsilon)
+    sizes = sorted({typical_keys, 2 * typical_keys, 16, 40, 60})
+    worst = worst_before_laws(mechanism.selector, sizes, 60, epsilon, (law.reversed(), law))
+    assert 0.75 * delta < worst <= delta

@@ -6,16 +6,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from helpers.searched_units import worst_before_laws
 from helpers.statistical import FALSE_ALARM, assert_counts
 from scipy import stats
 
-from dpsieve.accounting.exponential_picks import lemma_epsilon, pick_renyi, picks_delta, picks_epsilon
+from dpsieve.accounting.exponential_picks import lemma_epsilon, picks_delta, picks_epsilon, picks_law, picks_renyi
 from dpsieve.discovery.picks import TopKeys, _counts_mu, _deviations, top_keys
 from dpsieve.discovery.renyi import renyi_selection, two_rounds
 from dpsieve.discovery.selector import Selector
 from dpsieve.discovery.weighted_gaussian import weighted_gaussian
 from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidType, InvalidValue, NotCertified
+from dpsieve.jobs.discover import SHARES_OF_TOP_K
 from dpsieve.papers.missing_mass.algorithms import limited_domain, paper_top_keys
 from dpsieve.privacy import Approximate, Composition
 from dpsieve.privacy.certificate import formula
@@ -262,11 +264,21 @@ def test_it_spends_what_the_selector_does_and_the_picks(count_share):
     assert tuple(found) == mechanism.selector.spends() and picks.orders == found[0].orders
     for order, tau in zip(picks.orders, picks.taus, strict=True):
         counts = order / 2 * _counts_mu(mechanism.count_sigma, 20) ** 2
-        assert tau == pytest.approx(20 * pick_renyi(order, mechanism.each_epsilon) + counts)
+        assert tau == pytest.approx(picks_renyi(order, mechanism.each_epsilon, 20) + counts)
     assert Composition(mechanism.spends()).delta(1.0) < 4e-5
-    assert Composition(mechanism.spends() * 50).epsilon(1e-3) < 8  # as (1, 1e-5) they cost 41
+    assert Composition(mechanism.spends() * 50).epsilon(1e-3) < 8.5  # as (1, 1e-5) they cost 41
 
 
 def test_after_another_selector_it_spends_its_guarantee():
     mechanism = top_keys(1.0, 1e-5, 10, k=5, selector=weighted_gaussian(0.5, 5e-6, 10))
     assert mechanism.spends() == (Approximate(1.0, 1e-5),)
+
+
+@pytest.mark.parametrize("share", SHARES_OF_TOP_K)
+@pytest.mark.parametrize(("epsilon", "delta", "typical_keys"), [(1.0, 1e-5, 1), (1.0, 1e-8, 8), (0.5, 1e-6, 20)])
+def test_selection_and_picks_use_three_quarters_of_delta(epsilon, delta, typical_keys, share):
+    """Exact curves of coins, before the law of the picks: none above delta, the worst above 0.75 of it."""
+    mechanism = top_keys(epsilon, delta, 100, k=20, typical_keys=typical_keys, share=share)
+    law = picks_law(20, mechanism.each_epsilon, 3 * epsilon)
+    sizes = sorted({typical_keys, 2 * typical_keys, 16, 40, 60})
+    assert 0.75 * delta < worst_before_laws(mechanism.selector, sizes, 60, epsilon, (law, law)) <= delta

@@ -12,7 +12,7 @@ from helpers.searched_units import searched_curves, worst_after_a_look
 from helpers.statistical import binomial_band
 from scipy.special import ndtr
 
-from dpsieve.accounting.gaussian import gaussian_sigma
+from dpsieve.accounting.curves import gaussian_sigma
 from dpsieve.discovery.renyi import TwoRounds, renyi_selection, two_rounds
 from dpsieve.discovery.renyi_tables import reporting_table
 from dpsieve.engines.true_data import Pairs

@@ -12,7 +12,7 @@ from helpers.statistical import binomial_band
 from scipy import integrate, stats
 from scipy.special import ndtr as phi
 
-from dpsieve.accounting.gaussian import gaussian_sigma
+from dpsieve.accounting.curves import gaussian_sigma
 from dpsieve.discovery.weighted_gaussian import (
     _delta,
     exposures,

@@ -1,6 +1,8 @@
-"""The architecture page names files that exist, and its walks are short."""
+"""The architecture page names files and functions that exist, and its walks are short."""
 
 import re
+from functools import reduce
+from importlib import import_module
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -14,7 +16,17 @@ def test_every_file_it_names_is_there():
 
 
 def test_a_walk_has_at_most_ten_hops():
-    walks = PAGE[PAGE.index("## Four walks") : PAGE.index("## Packages")].split("\n\n**")[1:]
+    walks = PAGE[PAGE.index("## Four walks") : PAGE.index("## Where is")].split("\n\n**")[1:]
     assert len(walks) == 4
     for walk in walks:
         assert 4 <= len(re.findall(r"`[\w/.]+(?:\.py|/)`", walk)) <= 10
+
+
+def test_each_question_is_answered_by_a_module_that_defines_the_name():
+    table = PAGE[PAGE.index("## Where is") : PAGE.index("## Packages")]
+    answers = re.findall(r"^\| .+\? \| `([\w/]+)\.py` \| `([\w.]+)` \|$", table, re.MULTILINE)
+    assert len(answers) == 10 == table.count("?") - 1
+    for file, name in answers:
+        module = import_module(f"dpsieve.{file.replace('/', '.')}")
+        defined = reduce(getattr, name.split("."), module)
+        assert defined.__module__ == module.__name__, (file, name)

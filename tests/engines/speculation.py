@@ -23,8 +23,8 @@ from helpers.spark_cluster import INTERPRETED, JAVA
 
 import dpsieve as ds
 from dpsieve.engines import Spark
-from dpsieve.engines.spark import engine as spark_engine
-from dpsieve.engines.spark.engine import draw_batches
+from dpsieve.engines import spark as spark_engine
+from dpsieve.engines.spark import draw_batches
 
 SETTINGS = {
     "spark.driver.host": "127.0.0.1",

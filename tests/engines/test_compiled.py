@@ -1,6 +1,5 @@
 """Compiled loops in place of SQL: the same counts, whatever grows, collides, or does not fit."""
 
-import contextlib
 import ctypes
 import itertools
 import os
@@ -213,7 +212,7 @@ def ends_early(info, chunk, result):
 def test_a_call_that_fails_is_noticed():
     """An exception in compiled code, as where memory is short, does not reach DuckDB, and its rows would be missing."""
     part = Counting()
-    with contextlib.closing(own_database.OwnDatabase({})) as database, pytest.raises(own_database.Unavailable):
+    with own_database.OwnDatabase({}).opened() as database, pytest.raises(own_database.Unavailable):
         database.visit("SELECT range AS u FROM range(5)", {"u": "BIGINT"}, ends_early.address, [part])
 
 
@@ -351,13 +350,14 @@ def test_an_interrupt_from_the_keyboard(tmp_path):
     script = """
 import sys, numpy as np, pyarrow as pa
 from dpsieve.engines import Columns, DuckDB
-from dpsieve.privacy.contribution import Contribution
+from dpsieve.engines.engine import Aggregation
+from dpsieve.privacy.guarantee import Contribution
 table = pa.table({"unit": np.arange(2_000_000), "key": pa.array(["a", "b"] * 1_000_000)})
 print("ready", flush=True)
 try:
     while True:
         DuckDB(compiled_from=0, threads=2, temp_folder=sys.argv[1]).aggregate(
-            table, Columns(("key",), "unit"), Contribution(), salt=1)
+            table, Aggregation(Columns(("key",), "unit"), Contribution()))
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 """

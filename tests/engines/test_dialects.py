@@ -14,7 +14,7 @@ from sqlglot import exp
 from dpsieve.engines.engine import COUNT
 from dpsieve.engines.sql.dialects import DIALECTS, query_for
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
-from dpsieve.privacy.contribution import Weight
+from dpsieve.privacy.guarantee import Weight
 
 NAMES = (
     'a"b',

@@ -11,14 +11,14 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from helpers.counting import count, found, task
+from helpers.counting import aggregation, count, found, task
 
 from dpsieve.engines import Columns, DuckDB
 from dpsieve.engines.duckdb.compiled import pairs as compiled_pairs
 from dpsieve.engines.engine import NumberColumns
 from dpsieve.engines.sql.columns import Column
 from dpsieve.engines.sql.queries import DUCKDB, bounded_query, number_query, pairs_query, places_query
-from dpsieve.privacy.contribution import Contribution, Weight
+from dpsieve.privacy.guarantee import Contribution, Weight
 
 pytestmark = pytest.mark.usefixtures("one_database")
 
@@ -145,10 +145,10 @@ def test_a_unit_takes_no_longer_for_its_hashes(keys):
     jobs = [
         lambda table: count(SQL, table, max_keys=1000),
         lambda table: count(SQL, table, max_keys=10**6),
-        lambda table: SQL.read_pairs(table, COLUMNS, Contribution(10**6), salt=1),
+        lambda table: SQL.read_pairs(table, aggregation(COLUMNS, Contribution(10**6), salt=1)),
         lambda table: count(SQL, table, known=known),
         lambda table: count(COMPILED, table),
-        lambda table: COMPILED.read_pairs(table, COLUMNS, Contribution(10**6), salt=1),
+        lambda table: COMPILED.read_pairs(table, aggregation(COLUMNS, Contribution(10**6), salt=1)),
     ]
     for job in jobs:
         first, second = (seconds(lambda job=job, of=of: job(of_one_unit(of))) for of in (chosen, plain))
@@ -162,7 +162,9 @@ def test_numbers_take_no_longer_for_their_hashes():
 
     def job(values):
         table = pa.table({"unit": np.ones(len(values), np.int64), "x": values})
-        return lambda: SQL.read_numbers(table, NumberColumns(("x",), ("unit",)), 10, salt=1)
+        return lambda: SQL.read_numbers(
+            table, aggregation(NumberColumns(("x",), ("unit",)), Contribution(rows=10), salt=1)
+        )
 
     assert len(rows) > MANY and seconds(job(rows)) < 0.1 + 3 * seconds(job(plain))
 
@@ -192,7 +194,10 @@ def test_compiled_loops_do_not_give_up_and_choose_as_sql_does(text_units, max_ke
         one = found(SQL, table, max_keys=max_keys, salt=salt)
         for seed in (0, 1):
             assert found(COMPILED, shuffled(table, seed), max_keys=max_keys, salt=salt) == one
-        made = [engine.read_pairs(table, COLUMNS, Contribution(max_keys), salt=salt) for engine in (SQL, COMPILED)]
+        made = [
+            engine.read_pairs(table, aggregation(COLUMNS, Contribution(max_keys), salt=salt))
+            for engine in (SQL, COMPILED)
+        ]
         held = [(m.keys["key"].take(m.key_numbers).to_pylist(), m.starts.tolist()) for m in made]
         assert held[0] == held[1]
         alone = [found(SQL, table.filter(pa.array(units == u)), max_keys=max_keys, salt=salt) for u in range(40)]
@@ -209,10 +214,14 @@ def test_no_order_of_tied_keys_takes_long_to_sort(order):
         "pipe": tied[::2] + tied[1::2][::-1],
         "saw": [tied[i] for i in sorted(range(MANY), key=lambda i: (i % 171, i))],
     }
-    plain = seconds(lambda: COMPILED.read_pairs(of_one_unit(plain_texts(MANY)), COLUMNS, Contribution(5), salt=1))
-    made = COMPILED.read_pairs(of_one_unit(orders[order]), COLUMNS, Contribution(5), salt=1)
+    plain = seconds(
+        lambda: COMPILED.read_pairs(of_one_unit(plain_texts(MANY)), aggregation(COLUMNS, Contribution(5), salt=1))
+    )
+    made = COMPILED.read_pairs(of_one_unit(orders[order]), aggregation(COLUMNS, Contribution(5), salt=1))
     assert sorted(made.keys["key"].to_pylist()) == tied[:5]
-    taken = seconds(lambda: COMPILED.read_pairs(of_one_unit(orders[order]), COLUMNS, Contribution(5), salt=1))
+    taken = seconds(
+        lambda: COMPILED.read_pairs(of_one_unit(orders[order]), aggregation(COLUMNS, Contribution(5), salt=1))
+    )
     assert taken < 0.1 + 3 * plain
 
 

@@ -19,7 +19,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dpsieve.engines import DuckDB
-from dpsieve.engines.inputs.files import DataStream, bad_json_line
+from dpsieve.engines.inputs.files import DataStream
 from dpsieve.errors import DpsieveError, InvalidType, UnreadableData
 
 pytestmark = pytest.mark.usefixtures("one_database")
@@ -99,13 +99,6 @@ def test_the_line_number_is_right_far_into_a_file(engine, tmp_path):
     path.write_text("unit,key\n" + "12345,some key or other\n" * 400_000 + "1,2,3\n" + "1,a\n" * 10)
     with pytest.raises(UnreadableData, match="line 400002 of"):
         count(engine, path)
-
-
-def test_lines_that_python_accepts_are_told_as_duckdb_counts_them(tmp_path):
-    path = tmp_path / "rows.jsonl"
-    path.write_text('{"a": 1}\n' * 5)
-    assert bad_json_line(path, 4) == 4
-    assert bad_json_line(tmp_path / "gone", 4) == 4
 
 
 def test_frames_that_cannot_be_converted(engine):
@@ -192,14 +185,16 @@ QUIET = f"""
 import logging, sys
 import pyarrow as pa
 from dpsieve.engines import Columns, DuckDB
-from dpsieve.privacy.contribution import Contribution
+from dpsieve.jobs.table import Table
+from dpsieve.privacy.guarantee import Contribution
+from dpsieve.randomness.source import resolve
 logging.basicConfig(level=0)
 table = pa.table({{"unit": [i % 1000 for i in range(300_000)], "key": ["{SECRET}"] * 300_000}})
 for max_keys in (1, 3):
     how = Columns(("key",), "unit"), Contribution(max_keys)
-    DuckDB().aggregate(table, *how, salt=1, progress=lambda share: None)
+    Table(table, DuckDB(), progress=lambda share: None).counts(*how, resolve(None))
 try:
-    DuckDB().aggregate(sys.argv[1], *how, salt=1)
+    Table(sys.argv[1], DuckDB()).counts(*how, resolve(None))
 except Exception as error:
     raise SystemExit(0)
 """
@@ -227,7 +222,6 @@ def test_the_counts_are_not_shown_by_accident(engine):
 
 
 def test_a_broken_zip_after_a_broken_row_tells_neither(engine, tmp_path):
-    """The row is looked for again, to tell its line; what fails then must not carry DuckDB's words along."""
     packed = zlib.compressobj(6, zlib.DEFLATED, 31)
     rows = b'{"unit": 1, "key": "tea"}\n' * 700_000 + b'{"unit": 1, "key": "%s", "key": "x"}\n' % SECRET.encode()
     whole = packed.compress(rows + b'{"unit": 2, "key": "' + b"a" * 16_000_000) + packed.flush(zlib.Z_FULL_FLUSH)

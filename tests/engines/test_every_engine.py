@@ -10,7 +10,7 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 import pytest
-from helpers.counting import count, found, named
+from helpers.counting import EVERY_BOUND, aggregation, count, found, named
 from helpers.statistical import assert_counts, assert_follows
 from places import Database, Here, OnSpark
 from scipy import stats
@@ -18,7 +18,7 @@ from scipy import stats
 import dpsieve as ds
 from dpsieve.engines import Columns, DuckDB
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
-from dpsieve.privacy.contribution import Contribution, Weight
+from dpsieve.privacy.guarantee import Contribution, Weight
 
 PLACES = [
     "SQL",
@@ -153,24 +153,27 @@ def test_counts_under_every_bound_come_from_one_read(place):
         Columns(("key", "more"), "unit"),
         {"allow_null_units": True, "salt": SALT},
     )
-    several, sizes = place.engine.read_by_bound(data, columns, **how), Counter(map(len, own_rows(rows).values()))
+    several, sizes = (
+        place.engine.read_by_bound(data, aggregation(columns, EVERY_BOUND, **how)),
+        Counter(map(len, own_rows(rows).values())),
+    )
     assert several.units.tolist() == [sizes[size] for size in range(1001)]
     assert sum(named(several.under(1000)).values()) == sum(size * n for size, n in sizes.items())
     expected = {most: found(place.engine, data, key=columns.key, max_keys=most, **how) for most in place.some([1, 3])}
     assert {most: named(several.under(most)) for most in expected} == expected
     if not place.engine.supports_pairs:
         with pytest.raises(InvalidType, match="does not return pairs"):
-            place.engine.read_pairs(data, columns, Contribution(1), **how)
+            place.engine.read_pairs(data, aggregation(columns, Contribution(1), **how))
         return
-    held = place.engine.read_pairs(data, columns, Contribution(10**12), **how)
+    held = place.engine.read_pairs(data, aggregation(columns, Contribution(10**12), **how))
     for most, counts in expected.items():
         counted = held.bound(most).count()
         keys, numbers = counted.keys.to_pydict().values(), counted.frequencies.tolist()
         assert dict(zip(zip(*keys, strict=True), numbers, strict=True)) == counts
-    alone = place.engine.read_pairs(data, Columns(("key",)), Contribution(1), salt=1)
+    alone = place.engine.read_pairs(data, aggregation(Columns(("key",)), Contribution(1), salt=1))
     assert sorted(alone.counts()) == sorted(Counter(row[1] for row in rows if row[1] is not None).values())
     listed = {"known": pa.table({"key": ["none", "b"]}), **how}
-    told = place.engine.read_pairs(data, Columns(("key",), "unit"), Contribution(9), **listed)
+    told = place.engine.read_pairs(data, aggregation(Columns(("key",), "unit"), Contribution(9), **listed))
     assert told.counts().tolist() == [0, len({row[0] for row in rows if row[1] == "b"} - {None})]
 
 
@@ -232,7 +235,7 @@ def test_null_units_are_refused_unless_their_rows_are_dropped(place):
         with pytest.raises(InvalidValue, match="contains nulls, which cannot be attributed to a unit"):
             count(place.engine, data, unit=unit, **bounds)
     with pytest.raises(InvalidValue, match=r"privacy_unit=\['unit', 'more'\] contains nulls"):
-        place.engine.read_by_bound(data, Columns(("key",), both), salt=1)
+        place.engine.read_by_bound(data, aggregation(Columns(("key",), both), EVERY_BOUND, salt=1))
     assert found(place.engine, data, unit="unit", max_keys=3, allow_null_units=True) == {"a": 1, "b": 1}
     assert found(place.engine, data, unit=both, known=pa.table({"key": ["b", "a"]}), allow_null_units=True) == {
         "b": 0,
@@ -309,7 +312,7 @@ def searches():
 WAYS = {
     "listed": {"known_keys": ["tea", "milk"], "max_keys_per_unit": 3},
     "one key of each": {"max_keys_per_unit": 1},
-    "each row": {"privacy_unit": None},
+    "each row": {"privacy_unit": "row"},
     "three keys": {"max_keys_per_unit": 3},
 }
 
@@ -364,7 +367,7 @@ WRONG = {
         "privacy_unit='user' contains nulls, which cannot",
     ),
     "a list": ({"key": "list"}, "key='list' has the type "),
-    "listed keys of another type": ({"key": "number", "known_keys": ["x"]}, "known_keys"),
+    "listed keys of another type": ({"key": "number", "known_keys": ["x"], "max_keys_per_unit": 1}, "known_keys"),
 }
 
 

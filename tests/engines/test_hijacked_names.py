@@ -13,17 +13,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import sqlglot
-from helpers.counting import count, found, task
+from helpers.counting import EVERY_BOUND, aggregation, count, found, task
 from sqlglot import exp
 
 from dpsieve.engines import Columns, DuckDB, Postgres
+from dpsieve.engines import postgres as catalog
 from dpsieve.engines.engine import NumberColumns
-from dpsieve.engines.postgres import catalog
 from dpsieve.engines.sql.columns import Column
 from dpsieve.engines.sql.dialects import query_for
 from dpsieve.engines.sql.queries import bounded_query, number_query, pairs_query, places_query
 from dpsieve.errors import InvalidValue, UnreadableData
-from dpsieve.privacy.contribution import Contribution, Weight
+from dpsieve.privacy.guarantee import Contribution, Weight
 
 # What has a grammar of its own, and is resolved to no name.
 GRAMMAR = (exp.And, exp.Or, exp.Case, exp.Cast, exp.Collate, exp.If, exp.Struct)
@@ -103,7 +103,7 @@ def test_the_order_of_sorts_of_a_user_joins_no_units(salt):
     rows = "SELECT i // 3 AS unit, 'key' || i AS key FROM range(150) r(i)"
     connection.execute(f"CREATE TABLE t AS {rows} UNION ALL SELECT 1000, 'key1000'")
     connection.execute("SET default_order = 'DESC'")
-    held = DuckDB().read_pairs((connection, "t"), Columns(("key",), ("unit",)), Contribution(3), salt=salt)
+    held = DuckDB().read_pairs((connection, "t"), aggregation(Columns(("key",), ("unit",)), Contribution(3), salt=salt))
     numbers = np.array([int(key[3:]) // 3 for key in held.keys["key"].to_pylist()])[held.key_numbers]
     assert held.starts[0] == 0 and len(held.starts) == 52
     assert all(len(set(unit)) == 1 for unit in np.split(numbers, held.starts[1:-1]))
@@ -181,10 +181,10 @@ def answers(data):
     engine, known = DuckDB(), pa.table({"key": ROWS["key"].unique().slice(0, 20)})
     more = ({"max_keys": 3, "known": known}, {"unit": ()}, {"key": ("key", "more"), "max_keys": 3}, {"key": ("more",)})
     answers = [found(engine, data, **bounds) for bounds in (*BOUNDS, *more)]
-    held = engine.read_pairs(data, Columns(("key",), ("unit",)), Contribution(4), salt=1)
+    held = engine.read_pairs(data, aggregation(Columns(("key",), ("unit",)), Contribution(4), salt=1))
     answers.append((held.keys["key"].take(held.key_numbers).to_pylist(), held.starts.tolist()))
     for unit, most in itertools.product(((), ("unit",)), (1, 3)):
-        rows = engine.read_numbers(data, NumberColumns(("more",), unit), most, salt=1)
+        rows = engine.read_numbers(data, aggregation(NumberColumns(("more",), unit), Contribution(rows=most), salt=1))
         answers.append(np.sort(rows.values.ravel()).tolist())
     return answers
 
@@ -265,10 +265,17 @@ def test_functions_and_operators_of_another_user_of_postgres_are_never_called(at
             for more in ({}, {"max_keys": 2, "measure": Weight(20)}, {"key": ("more",)}, {"unit": ()}):
                 assert found(engine, "events", **more)
             assert (
-                engine.read_by_bound("events", Columns(("key",), ("unit",)), salt=1).under(3).frequencies.sum() == 120
+                engine.read_by_bound("events", aggregation(Columns(("key",), ("unit",)), EVERY_BOUND, salt=1))
+                .under(3)
+                .frequencies.sum()
+                == 120
             )
             assert (
-                len(engine.read_pairs("events", Columns(("key",), ("unit",)), Contribution(3), salt=1).key_numbers)
+                len(
+                    engine.read_pairs(
+                        "events", aggregation(Columns(("key",), ("unit",)), Contribution(3), salt=1)
+                    ).key_numbers
+                )
                 == 120
             )
             assert engine.columns("events")[0] == ("unit", "bigint")
@@ -382,7 +389,7 @@ def test_temporary_functions_of_a_spark_session_are_not_called(spark):
                 known = pa.table({"key": ROWS["key"].unique().slice(0, 5)})
                 made = count(Spark(), data, max_keys=30, known=known)
                 assert made.summands.sum() == sum(found(DuckDB(), ROWS, max_keys=30, known=known).values())
-            bounds = Spark().read_by_bound(data, Columns(("key",), ("unit",)), salt=1)
+            bounds = Spark().read_by_bound(data, aggregation(Columns(("key",), ("unit",)), EVERY_BOUND, salt=1))
             assert bounds.units[30] == 40 and bounds.under(3).summands.sum() == 120
         finally:
             session.conf.unset(order)

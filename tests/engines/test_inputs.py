@@ -102,7 +102,9 @@ def test_a_missing_column_lists_what_there_is_but_not_the_first_line_of_a_text_f
     assert "alice" not in str(caught.value) and "flu" not in str(caught.value)
     for near in ("fluu", "alic", "_", "FLU"):
         with pytest.raises(InvalidValue) as caught:
-            preview(data=tmp_path / "no header.csv", key=near, epsilon=1.0, delta=1e-6, engine=engine)
+            preview(
+                data=tmp_path / "no header.csv", key=near, privacy_unit="row", epsilon=1.0, delta=1e-6, engine=engine
+            )
         assert "alice" not in str(caught.value) and "flu'" not in str(caught.value)
 
 

@@ -1,6 +1,5 @@
 """What compiled loops return is checked before anything is charged: a fault in a loop costs time, not the bound."""
 
-import contextlib
 import logging
 
 import numpy as np
@@ -77,7 +76,7 @@ def skips_a_row(info, chunk, result):
 
 def test_rows_that_no_loop_has_seen(caplog):
     part = pairs._Collected(1, None, None, np.zeros(8, np.uint64), Memory(1 << 30), 5)
-    with contextlib.closing(own_database.OwnDatabase({})) as database, pytest.raises(own_database.Unavailable):
+    with own_database.OwnDatabase({}).opened() as database, pytest.raises(own_database.Unavailable):
         database.visit("SELECT range AS u FROM range(5)", {"u": "BIGINT"}, skips_a_row.address, [part])
     assert sql_counted(caplog, "not every row")
 

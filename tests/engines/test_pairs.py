@@ -3,14 +3,13 @@
 import io
 import itertools
 from collections import defaultdict
-from dataclasses import replace
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from helpers.counting import count, found
+from helpers.counting import EVERY_BOUND, aggregation, count, found
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,9 +18,9 @@ from dpsieve.engines.duckdb.compiled import numbering as text_blocks
 from dpsieve.engines.duckdb.compiled import pairs
 from dpsieve.engines.inputs.files import DataStream
 from dpsieve.engines.sql.queries import DUCKDB
-from dpsieve.engines.true_data import FromPlaces
+from dpsieve.engines.true_data import FromPairs
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.privacy.contribution import Contribution, Weight
+from dpsieve.privacy.guarantee import Contribution, Weight
 
 pytestmark = pytest.mark.usefixtures("one_database")
 
@@ -38,7 +37,7 @@ def table_of(rows):
 
 
 def read_pairs(engine, data, key=("key",), unit="unit", max_keys=10**12, salt=1, **more):
-    return engine.read_pairs(data, Columns(key, unit), Contribution(max_keys), salt=salt, **more)
+    return engine.read_pairs(data, aggregation(Columns(key, unit), Contribution(max_keys), salt=salt, **more))
 
 
 def lists(engine, data, **how):
@@ -183,8 +182,9 @@ def test_memory_that_is_short_drops_what_is_not_kept_or_gives_up(monkeypatch, ma
     expected = lists(SQL, table, max_keys=max_keys)
     gave_up, real = [], pairs.read_pairs
 
-    def read(loops, *given):
-        answer = real(replace(loops, memory=loops.memory // divisor), *given)
+    def read(job, database, *given):
+        database.memory //= divisor
+        answer = real(job, database, *given)
         gave_up.append(answer is None)
         return answer
 
@@ -242,15 +242,19 @@ def test_counts_under_a_chosen_bound_are_those_of_aggregate(engine, rows, salt, 
     """Whether all pairs are held in memory or the data is read twice: the sizes are the same, and counts are."""
     rows = [row for row in rows if row[0] is not None]
     table, columns = table_of(rows), Columns(("key",), "unit")
-    plain = engine.aggregate(table, columns, Contribution(most), salt=salt)
+    plain = engine.aggregate(table, aggregation(columns, Contribution(most), salt=salt))
     sizes = [len({key for unit, key in rows if unit == u and key is not None}) for u in {u for u, _ in rows}]
+    with engine.read_by_bound(table.slice(0, 0), aggregation(columns, EVERY_BOUND, salt=salt)) as nothing:
+        most_pairs = nothing.most_pairs
     for large in (False, True):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("dpsieve.engines.duckdb.engine._is_large", lambda _, large=large: large)
-            with engine.read_by_bound(table, columns, salt=salt) as several:
-                assert isinstance(several, FromPlaces) == large
+            with engine.read_by_bound(table, aggregation(columns, EVERY_BOUND, salt=salt)) as several:
+                assert isinstance(several, FromPairs) != large
                 assert several.units.tolist() == np.bincount([size for size in sizes if size], minlength=1001).tolist()
                 assert numbers(several.under(most)) == numbers(plain)
+                assert numbers(several.read_pairs().bound(most).count()) == numbers(plain)
+                assert several.most_pairs == most_pairs  # from settings, not from the data
 
 
 def test_data_beyond_the_memory_is_read_once(tmp_path, monkeypatch):
@@ -263,11 +267,11 @@ def test_data_beyond_the_memory_is_read_once(tmp_path, monkeypatch):
     spare = tmp_path / "spare"
     spare.mkdir()
     told, engine = [], DuckDB(memory_limit="20MB", threads=2, compiled_from=0, temp_folder=spare)
-    for name in ("pairs_by_sql", "pairs_by_loops"):
-        monkeypatch.setattr(f"dpsieve.engines.duckdb.engine.{name}", lambda *_: pytest.fail("pairs were held"))
+    for name in ("engine.pairs_by_sql", "compiled.pairs.pairs_by_loops"):
+        monkeypatch.setattr(f"dpsieve.engines.duckdb.{name}", lambda *_: pytest.fail("pairs were held"))
     where = str(tmp_path / "rows.parquet")
     how = {"salt": 1, "progress": told.append}
-    several = engine.read_by_bound(where, Columns(("key",), "unit"), **how)
+    several = engine.read_by_bound(where, aggregation(Columns(("key",), "unit"), EVERY_BOUND, **how))
     (tmp_path / "rows.parquet").unlink()
     assert [folder.stat().st_mode & 0o777 for folder in spare.iterdir()] == [0o700]
     for most, each in ((2, [60_000] * 2), (1000, [60_000] * 2)):
@@ -280,15 +284,18 @@ def test_data_beyond_the_memory_is_read_once(tmp_path, monkeypatch):
 def test_a_stream_beyond_the_memory_is_read_once(monkeypatch):
     monkeypatch.setattr("dpsieve.engines.duckdb.engine._BYTES_OF_A_PAIR", 1 << 40)
     text = "unit,key\n" + "".join(f"{unit},{key}\n" for unit in range(50) for key in "ab")
-    with DuckDB().read_by_bound(DataStream(io.StringIO(text)), Columns(("key",), "unit"), salt=1) as several:
-        assert isinstance(several, FromPlaces) and numbers(several.under(2)) == {"a": 50, "b": 50}
+    with DuckDB().read_by_bound(
+        DataStream(io.StringIO(text)), aggregation(Columns(("key",), "unit"), EVERY_BOUND, salt=1)
+    ) as several:
+        assert not isinstance(several, FromPairs) and numbers(several.under(2)) == {"a": 50, "b": 50}
 
 
 def test_a_progress_that_raises_while_counts_are_kept_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("dpsieve.engines.duckdb.engine._is_large", lambda _: True)
     with pytest.raises(ZeroDivisionError) as caught:
         DuckDB(temp_folder=tmp_path).read_by_bound(
-            table_of([("ann", "a")]), Columns(("key",), "unit"), salt=1, progress=lambda share: 1 / 0
+            table_of([("ann", "a")]),
+            aggregation(Columns(("key",), "unit"), EVERY_BOUND, salt=1, progress=lambda share: 1 / 0),
         )
     assert list(tmp_path.iterdir()) == [], caught
 
@@ -299,4 +306,4 @@ def test_null_units_are_refused_before_anything_is_chosen(monkeypatch):
         monkeypatch.setattr("dpsieve.engines.duckdb.engine._is_large", lambda _, large=large: large)
         for engine in (SQL, LOOPS):
             with pytest.raises(InvalidValue, match="nulls"):
-                engine.read_by_bound(table, Columns(("key",), "unit"), salt=1)
+                engine.read_by_bound(table, aggregation(Columns(("key",), "unit"), EVERY_BOUND, salt=1))

@@ -7,7 +7,7 @@ import pytest
 
 from dpsieve.engines import true_data
 from dpsieve.engines.true_data import Pairs
-from dpsieve.privacy.contribution import Weight
+from dpsieve.privacy.guarantee import Weight
 
 UNITS = ["abcd", "", "ba", "d", "cab"]
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from helpers.command import run
-from helpers.counting import count, found
+from helpers.counting import EVERY_BOUND, aggregation, count, found
 from helpers.postgres_server import PASSWORD
 from typer.testing import CliRunner
 
@@ -19,8 +19,9 @@ import dpsieve as ds
 from dpsieve.cli import app
 from dpsieve.engines import Columns, DuckDB, Postgres, choose
 from dpsieve.engines.engine import NumberColumns
-from dpsieve.engines.postgres.catalog import table_parts
+from dpsieve.engines.postgres import table_parts
 from dpsieve.errors import InvalidType, InvalidValue, UnreadableData
+from dpsieve.privacy.guarantee import Contribution
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-8}
 ROWS = pa.table(
@@ -175,7 +176,7 @@ def test_views_and_what_may_not_be_read(engine, server, postgres, rows):
     with pytest.raises(InvalidValue, match=r"key='keys' is not a column of the data. Did you mean 'key'"):
         count(engine, rows, key=("keys",))
     with pytest.raises(InvalidType, match="sums, means and quantiles are not computed yet"):
-        engine.read_numbers(rows, NumberColumns(("more",), "unit"), 1, salt=1)
+        engine.read_numbers(rows, aggregation(NumberColumns(("more",), "unit"), Contribution(rows=1), salt=1))
 
 
 SECRET = "s3cret w@rd/%"
@@ -224,14 +225,14 @@ def test_what_is_refused_before_anything_is_read(postgres, rows):
         (3, {"engine": Postgres(postgres)}, InvalidType, "table must be the name of a table, not int"),
     ]:
         with pytest.raises(kind, match=message):
-            ds.release(data, key="key", **how, **BUDGET)
+            ds.release(data, key="key", privacy_unit="row", **how, **BUDGET)
     with pytest.raises(InvalidValue, match="connection is a text that is not a URL of PostgreSQL"):
         Postgres("mysql://me:secret@host/x")
     with pytest.raises(InvalidType, match="connection must be a URL or an ADBC connection, not int"):
         Postgres(3)
     with pytest.raises(InvalidType, match="may hold a password"):
         pickle.dumps(Postgres(postgres))
-    assert isinstance(choose("rows", Postgres(postgres)), Postgres)
+    assert isinstance(choose("rows", Postgres(postgres))[1], Postgres)
 
 
 @pytest.fixture(scope="module")
@@ -378,5 +379,5 @@ def test_text_of_a_database_without_an_encoding_is_rewritten(postgres, server):
     written = ["\ufffd636166E9", "\ufffdFF", "tea"]
     assert found(Postgres(url), "rows", max_keys=3) == dict.fromkeys(written, 3)
     assert sum(found(Postgres(url), "rows", max_keys=1).values()) == 3
-    with Postgres(url).read_by_bound("rows", Columns(("key",), "unit"), salt=1) as several:
+    with Postgres(url).read_by_bound("rows", aggregation(Columns(("key",), "unit"), EVERY_BOUND, salt=1)) as several:
         assert sorted(several.under(3).keys.column(0).to_pylist()) == sorted(written)

@@ -16,7 +16,7 @@ from helpers.counting import count
 from dpsieve.engines import DuckDB
 from dpsieve.engines.answers import run_query
 from dpsieve.engines.duckdb.compiled import database as own_database
-from dpsieve.engines.duckdb.compiled.database import OwnDatabase, Unavailable
+from dpsieve.engines.duckdb.compiled.database import Unavailable
 from dpsieve.errors import InvalidValue, UnreadableData
 from dpsieve.locks import private_folder
 
@@ -85,15 +85,16 @@ def test_what_progress_raises_stops_the_count(large, tmp_path):
 
 
 ENDLESS = {
-    "own": "DuckDB(temp_folder=sys.argv[1]).aggregate(Endless(), *how, salt=1)",
-    "relation": "DuckDB(temp_folder=sys.argv[1]).aggregate(duckdb.sql(query), *how, salt=1)",
+    "own": "DuckDB(temp_folder=sys.argv[1]).aggregate(Endless(), task)",
+    "relation": "DuckDB(temp_folder=sys.argv[1]).aggregate(duckdb.sql(query), task)",
 }
 SCRIPT = """
 import sys, duckdb, pyarrow as pa
 from dpsieve.engines import Columns, DuckDB
-from dpsieve.privacy.contribution import Contribution
+from dpsieve.engines.engine import Aggregation
+from dpsieve.privacy.guarantee import Contribution
 query = "SELECT i % 7 AS unit, 'k' AS key FROM range(1000000000000) t(i)"
-how = Columns(("key",), "unit"), Contribution()
+task = Aggregation(Columns(("key",), "unit"), Contribution())
 def batches():
     while True:
         yield pa.record_batch({"unit": [1] * 1000, "key": ["k"] * 1000})
@@ -278,21 +279,3 @@ def test_a_function_that_the_c_interface_lacks_is_done_without(large, monkeypatc
     monkeypatch.setattr(own_database, "function", without)
     counted = count(DuckDB(compiled_from=0), large, salt=3).frequencies.sum()
     assert counted == count(DuckDB(compiled_from=None), large, salt=3).frequencies.sum()
-
-
-def test_a_database_that_is_closed_ends_its_query_first():
-    database, ended = OwnDatabase({"threads": "1"}, at_once=True), []
-
-    def work():
-        with pytest.raises(Unavailable):
-            database.run("SELECT max(hash(a.range + b.range)) FROM range(1000000) a, range(1000000) b")
-        ended.append(True)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    time.sleep(0.2)
-    database.close()
-    thread.join(10)
-    assert ended == [True]
-    with pytest.raises(Unavailable):
-        database.run("SELECT 1")

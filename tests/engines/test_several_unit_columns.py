@@ -10,7 +10,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from helpers.counting import found, task
+from helpers.counting import aggregation, found, task
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +21,7 @@ from dpsieve.engines.engine import NumberColumns
 from dpsieve.engines.sql.columns import Column
 from dpsieve.engines.sql.queries import DUCKDB
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.privacy.contribution import Contribution, Weight
+from dpsieve.privacy.guarantee import Contribution, Weight
 
 pytestmark = pytest.mark.usefixtures("one_database")
 
@@ -67,7 +67,7 @@ def kept_keys(table, salt, max_keys):
 
 def lists(engine, table, max_keys, salt, **more):
     """The keys of each unit, in order."""
-    held = engine.read_pairs(table, Columns(("key",), UNIT), Contribution(max_keys), salt=salt, **more)
+    held = engine.read_pairs(table, aggregation(Columns(("key",), UNIT), Contribution(max_keys), salt=salt, **more))
     names = held.keys.column("key").to_pylist()
     return [[names[number] for number in held.key_numbers[a:b]] for a, b in itertools.pairwise(held.starts)]
 
@@ -221,7 +221,9 @@ def test_rows_of_numbers(engine, max_rows):
 
 
 def numbers(engine, table, max_rows, **more):
-    made = engine.read_numbers(table, NumberColumns(("value",), UNIT), max_rows, salt=3, **more)
+    made = engine.read_numbers(
+        table, aggregation(NumberColumns(("value",), UNIT), Contribution(rows=max_rows), salt=3, **more)
+    )
     return [made.values[a:b, 0].tolist() for a, b in zip(made.starts, made.starts[1:], strict=False)]
 
 

@@ -10,13 +10,13 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from helpers.counting import count, found
+from helpers.counting import aggregation, count, found
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsieve.engines import Columns, DuckDB
 from dpsieve.engines.sql.queries import DUCKDB
-from dpsieve.privacy.contribution import Contribution
+from dpsieve.privacy.guarantee import Contribution
 
 pytestmark = pytest.mark.usefixtures("one_database")
 
@@ -112,7 +112,7 @@ def test_the_rows_of_another_unit_do_not_flip_a_tie(engine, text_units, tmp_path
 def test_which_key_of_a_tie_a_unit_holds_does_not_depend_on_when_it_was_met(engine):
     rows = [(unit, key) for unit in range(20) for key in TIED]
     for table in (table_of(rows), table_of(rows[::-1])):
-        made = engine.read_pairs(table, Columns(("key",), ("unit",)), Contribution(1), salt=5)
+        made = engine.read_pairs(table, aggregation(Columns(("key",), ("unit",)), Contribution(1), salt=5))
         assert made.keys["key"].to_pylist() == [min(TIED)] and made.key_numbers.tolist() == [0] * 20
 
 

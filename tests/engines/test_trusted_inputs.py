@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.dataset
 import pyarrow.parquet
 import pytest
-from helpers.counting import count, found
+from helpers.counting import EVERY_BOUND, aggregation, count, found
 from helpers.parquet_lies import with_false_rows, with_false_statistics
 
 import dpsieve as ds
@@ -19,7 +19,7 @@ from dpsieve.engines import Columns, DuckDB
 from dpsieve.engines.duckdb import engine as duckdb_engine
 from dpsieve.engines.duckdb.read import guard, open_scan
 from dpsieve.errors import InvalidValue, UnreadableData
-from dpsieve.privacy.contribution import Weight
+from dpsieve.privacy.guarantee import Weight
 from dpsieve.testing import insecure_source
 from dpsieve.values.columns import tried
 
@@ -52,9 +52,11 @@ def test_false_statistics_of_parquet_decide_nothing(engine, false_statistics):
             count(engine, path, max_keys=most)
         how = {"max_keys": most, "allow_null_units": True, "salt": 5}
         assert found(engine, path, **how) == found(engine, table, **how)
-    with engine.read_by_bound(path, columns, salt=5, allow_null_units=True) as several:
+    with engine.read_by_bound(path, aggregation(columns, EVERY_BOUND, salt=5, allow_null_units=True)) as several:
         assert several.units[1:3].tolist() == [0, 600]
-    held = engine.read_pairs(path, columns, ds.privacy.contribution.Contribution(2), salt=5, allow_null_units=True)
+    held = engine.read_pairs(
+        path, aggregation(columns, ds.privacy.guarantee.Contribution(2), salt=5, allow_null_units=True)
+    )
     assert len(held.sizes) == 600
 
 
@@ -248,7 +250,8 @@ def test_keys_that_are_passed_with_their_counts_are_refused_where_they_are_not_u
         ds.release_counts([batch], out=tmp_path / "out", ledger=book, **BUDGET)
     known = raw_text([b"\xff"])
     with pytest.raises(InvalidValue, match="known_keys holds text that is not Unicode"):
-        ds.release(pa.table({"unit": [1], "key": ["a"]}), known_keys=known, ledger=book, **BUDGET)
+        table = pa.table({"unit": [1], "key": ["a"]})
+        ds.release(table, known_keys=known, ledger=book, max_keys_per_unit=1, **BUDGET)
     assert len(book) == 0
 
 
@@ -287,8 +290,9 @@ BARS = """
 import sys
 import duckdb
 from dpsieve.engines import Columns, DuckDB
+from dpsieve.engines.engine import Aggregation
 from dpsieve.engines.duckdb import engine as module
-from dpsieve.privacy.contribution import Contribution
+from dpsieve.privacy.guarantee import Contribution
 real, soon = module._connect, "SET progress_bar_time = 30"
 def connected(settings):
     made = real(settings)
@@ -304,7 +308,7 @@ user.execute(soon)
 engine, how = DuckDB(threads=1, compiled_from=None), (Columns(("key",), "unit"), Contribution(3))
 for data in (path, user.sql(query), (user, "v")):
     for progress in (None, lambda share: None):
-        engine.aggregate(data, *how, salt=1, progress=progress)
+        engine.aggregate(data, Aggregation(*how, progress=progress))
 assert user.sql("SELECT current_setting('enable_progress_bar_print')").fetchall() == [(True,)]
 """
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dpsieve.engines import DuckDB
 from dpsieve.engines.sql.queries import DUCKDB
 from dpsieve.errors import InvalidValue
-from dpsieve.privacy.contribution import Weight
+from dpsieve.privacy.guarantee import Weight
 
 pytestmark = pytest.mark.usefixtures("one_database")
 

@@ -1,7 +1,6 @@
 """Estimates of g(w) for one key: values, and errors that agree with sums over the rows done by hand."""
 
 import math
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -10,9 +9,9 @@ from helpers.statistical import FALSE_ALARM
 from dpsieve.channels import optimal, simple
 from dpsieve.errors import DpsieveError
 from dpsieve.estimation import Estimator, estimator
-from dpsieve.sampling import ppswor
+from dpsieve.papers.weighted_sampling import biased_down
 
-KINDS = ("mle", "biased_down")
+KINDS = {"mle": estimator, "biased_down": biased_down}
 TARGETS = {"w": None, "square": np.square, "capped": lambda w: np.minimum(w, 12.0)}
 
 
@@ -21,7 +20,7 @@ def by_hand(estimator, channel, i):
     row, g = channel.row(i), float(estimator.target(np.array([i]))[0])
     tokens, mass = row.right, row.mass
     if channel.resolution > 1:  # cut the cells of the row where the values may change
-        cuts = channel.rows.cell_edges(0, i) / channel.resolution
+        cuts = channel.rows.cell_edges(0, i)
         tokens = np.union1d(cuts, np.append(row.left, row.right))
         tokens = tokens[tokens > row.left[0]]
         cell = np.searchsorted(row.right, tokens)
@@ -45,16 +44,16 @@ def test_a_first_estimate():
     mle = estimator(channel)
     assert isinstance(mle, Estimator)
     # Token 30 is likeliest for frequency 48, which is always reported: so it stands for 48.
-    assert channel.likeliest([30.0]) == 48
-    assert mle.value([30.0]) == pytest.approx(48)
+    assert channel.likeliest([30]) == 48
+    assert mle.value([30]) == pytest.approx(48)
     # Keys that are not reported come as token 0, and count nothing.
-    assert mle.value([0.0, 30.0]).tolist() == [0.0, mle.value(30.0)[0]]
+    assert mle.value([0, 30]).tolist() == [0.0, mle.value([30])[0]]
 
 
 def test_the_sum_of_values_estimates_the_sum_of_frequencies():
     channel, frequencies = optimal(1.0, 1e-6), np.full(20_000, 50)
     mle = estimator(channel)
-    total = mle.value(channel.draw(frequencies)).sum()
+    total = mle.value(channel.draw(frequencies).tokens).sum()
     # Bernstein's inequality: a sum of n terms that stray from their mean by at most b is further off than this with
     # probability at most FALSE_ALARM.
     spread, rate = len(frequencies) * float(mle.variance(50)), math.log(2 / FALSE_ALARM)
@@ -66,7 +65,7 @@ def test_the_sum_of_values_estimates_the_sum_of_frequencies():
 @pytest.mark.parametrize("kind", KINDS)
 def test_moments_are_sums_over_the_rows(channel, kind):
     for name, target in TARGETS.items():
-        it = estimator(channel, target, kind)
+        it = KINDS[kind](channel, target)
         frequencies = np.array([1, 2, 3, 7, 19, 20, 41, 100])
         moments = it.moments(frequencies)
         expectation, mse = np.array([by_hand(it, channel, int(i)) for i in frequencies]).T
@@ -94,7 +93,7 @@ def test_digits_stay_where_keys_are_nearly_never_or_always_reported():
     channel = simple(2.0, 1e-20)
     mle = estimator(channel)
     # Frequency 1 is reported with probability 1e-20: the variance is that probability times the square of a value.
-    value = float(mle.value(1.0)[0])
+    value = float(mle.value([1])[0])
     assert mle.variance(1) == pytest.approx(float(channel.reporting_probability([1])[0]) * value**2, rel=1e-12)
     # Errors of huge frequencies are those of large ones: rows repeat, but for a silence of about 1e-25.
     silent = channel.row(10**12).silent
@@ -109,108 +108,19 @@ def test_huge_and_scattered_frequencies_need_no_huge_tables():
     assert np.isfinite(mle.mse(frequencies)).all()
 
 
-class TestBiasedDown:
-    @pytest.mark.parametrize("target", TARGETS)
-    def test_never_too_large_on_average_and_rising(self, channel, target):
-        it = estimator(channel, TARGETS[target], "biased_down")
-        i = np.arange(1, 200)
-        assert (it.bias(i) <= 0).all()
-        beyond = i > channel.rows.spread
-        if (np.diff(it.target(i) / channel.reporting_probability(i))[beyond[:-1]] >= 0).all():
-            assert (np.diff(it.value(np.linspace(0.001, 200, 4000))) >= 0).all()
-
-    def test_falls_where_large_keys_are_sampled_ever_more_surely(self):
-        # All keys above 12 count alike, but later ones are reported more often: g(i) / pi_i falls, and so must a_t.
-        it = estimator(optimal(1.0, 1e-3, ppswor(0.05)), TARGETS["capped"], "biased_down")
-        assert it.value(300.0) < it.value(1.0)
-
-    @pytest.mark.parametrize("target", [None, np.sqrt, np.square])
-    @pytest.mark.parametrize("make", [simple, optimal])
-    def test_is_the_sequence_of_the_paper(self, make, target):
-        channel = make(1.0, 1e-2)
-        it = estimator(channel, target, "biased_down")
-        edges, rows = channel.rows.cell_edges(0, 20), np.arange(1, 40)
-        mass = [[Fraction(p) for p in row] for row in channel.rows.cell_probabilities(rows, edges)]
-        g = [Fraction(x) for x in it.target(rows)]
-        reported = [
-            sum(map(Fraction, channel.rows.cell_probabilities(np.array([i]), channel.rows.cell_edges(0, 40))[0]))
-            for i in rows
-        ]
-        values = []
-        for cell in range(len(edges) - 1):
-            ratios = []
-            for i in range(len(rows)):
-                if mass[i][cell]:
-                    left = g[i] - sum(a * p for a, p in zip(values, mass[i], strict=False))
-                    ratios.append(left / (reported[i] - sum(mass[i][:cell])))
-            values.append(Fraction(float(min(ratios))))
-        found = it.value(edges[1:] / channel.resolution)
-        np.testing.assert_allclose(found, [float(a) for a in values], rtol=3e-11)
-
-    def test_the_order_of_questions_does_not_matter(self):
-        first, second = (estimator(optimal(1.0, 1e-4), kind="biased_down") for _ in range(2))
-        tokens = np.array([3.0, 700.5, 64.0, 128.0, 12.25])
-        one_by_one = np.concatenate([first.value(t) for t in tokens])
-        assert np.array_equal(one_by_one, second.value(tokens))
-
-    def test_its_limit_names_the_way_out(self):
-        it = estimator(simple(1.0, 1e-3), kind="biased_down")
-        with pytest.raises(DpsieveError, match=r"1,000,000.*kind='mle'"):
-            it.value(10**6 + 1)
-
-
-class TestUnbiased:
-    def test_closed_form(self):
-        # As long as probabilities grow by e^epsilon from row to row, a_j = (j - (j - 1) e^epsilon) / delta.
-        it = estimator(simple(1.0, 1e-8), kind="unbiased")
-        j = np.arange(1, 15)
-        np.testing.assert_allclose(it.value(j), (j - (j - 1) * math.e) / 1e-8, rtol=1e-9)
-
-    @pytest.mark.parametrize("make", [simple, optimal])
-    @pytest.mark.parametrize("target", [None, np.sqrt, np.square])
-    def test_right_on_average(self, make, target):
-        it = estimator(make(0.5, 0.05), target, "unbiased")
-        i = np.arange(1, 30)
-        moments = it.moments(i)
-        np.testing.assert_allclose(moments.expectation, it.target(i), rtol=1e-9)
-
-    def test_lost_digits_are_far_below_the_noise(self, private):
-        it = estimator(private, kind="unbiased")
-        moments = it.moments(np.arange(1, 60))
-        assert (np.abs(moments.bias) <= 1e-13 * np.sqrt(moments.mse)).all()
-
-    def test_exact_solution(self):
-        channel = simple(1.0, 1e-2)
-        values: list[Fraction] = []
-        for i in range(1, 25):
-            mass = [
-                Fraction(p) for p in channel.rows.cell_probabilities(np.array([i]), channel.rows.cell_edges(0, i))[0]
-            ]
-            values.append((i - sum(a * p for a, p in zip(values, mass, strict=False))) / mass[-1])
-        found = estimator(channel, kind="unbiased").value(np.arange(1, 25))
-        np.testing.assert_allclose(found, [float(a) for a in values], rtol=1e-7)
-
-    def test_refusals_name_the_way_out(self, wobbly):
-        with pytest.raises(DpsieveError, match=r"kind='unbiased' exceeds.*kind='mle'"):
-            estimator(simple(1.0, 1e-8), kind="unbiased").value(2000.0)
-        with pytest.raises(DpsieveError, match="no token above"):
-            estimator(wobbly, kind="unbiased").value(3.0)
-
-
 BAD = {
     "channel": lambda c: estimator("simple"),
-    "kind": lambda c: estimator(c, kind="best"),
-    "kind=": lambda c: estimator(c, kind=None),
     "g must": lambda c: estimator(c, 3),
     "g(0)": lambda c: estimator(c, lambda w: w + 1),
     "g decreases": lambda c: estimator(c, np.sin).mse(np.arange(1, 9)),
     "g is not finite": lambda c: estimator(c, lambda w: np.where(w > 5, np.inf, 0)).mse(9),
     "g does not": lambda c: estimator(c, lambda w: 0.0),
     "g failed": lambda c: estimator(c, lambda w: w + "x"),
-    "tokens": lambda c: estimator(c).value([-1.0]),
-    "tokens must be numbers": lambda c: estimator(c).value(["x"]),
-    "tokens must be a number": lambda c: estimator(c).value([[1.0]]),
-    "tokens must be finite": lambda c: estimator(c).value(np.nan),
+    "tokens holds": lambda c: estimator(c).value([-1]),
+    "tokens": lambda c: estimator(c).value([10**13]),
+    "tokens must": lambda c: estimator(c).value(["x"]),
+    "tokens must be a flat": lambda c: estimator(c).value([[1]]),
+    "tokens must be a flat sequence": lambda c: estimator(c).value([1.0]),
     "i must": lambda c: estimator(c).bias(1.5),
     "i holds": lambda c: estimator(c).mse(0),
     "i holds a": lambda c: estimator(c).variance([1, 10**13]),
@@ -221,7 +131,7 @@ BAD = {
 def test_bad_input_is_named(name):
     with pytest.raises(DpsieveError) as error:
         BAD[name](simple(1.0, 1e-3))
-    assert str(error.value).startswith(name.rstrip("="))
+    assert str(error.value).startswith(name)
 
 
 def test_repr_says_what_it_is():

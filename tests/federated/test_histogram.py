@@ -51,11 +51,13 @@ def test_the_example_of_the_paper():
     rate = (1 - math.exp(-1)) / 6
     made = Histogram(plan(1.0, 1e-8, rate=rate, threshold=20))
     assert made.guarantee.delta == 1e-8 and made.plan.certify().worst < 1e-14
-    exact, (bound, none) = made.omission_probability([1000])[0], lemma_5_omission([1000, 100], rate, 20)
+    exact, (bound, none) = made.plan.rows.withheld(np.array([1000]))[0], lemma_5_omission([1000, 100], rate, 20)
     assert exact < bound < 1e-13
     assert exact == pytest.approx(stats.binom.cdf(19, 1000, rate), rel=1e-9)
     assert none == 1.0, "no bound where fewer are expected than the threshold"
-    assert (made.omission_probability([1, 19, 20]) <= 1.0).all() and made.omission_probability([19])[0] == 1.0
+    assert (made.plan.rows.withheld(np.array([1, 19, 20])) <= 1.0).all() and made.plan.rows.withheld(np.array([19]))[
+        0
+    ] == 1.0
 
 
 def test_a_rare_value_at_the_tightest_count():
@@ -86,7 +88,9 @@ def test_every_path_has_the_distribution_of_the_coins(path):
     elif path == "arrays":
         release = made.aggregate(made.client_reports(clients))
     else:
-        release = collect_histogram(pa.table({"value": clients}), column="value", epsilon=1.0, rate=0.3, threshold=5)
+        release = collect_histogram(
+            pa.table({"value": clients}), column="value", privacy_unit="row", epsilon=1.0, rate=0.3, threshold=5
+        )
     tokens = np.append(release.tokens, np.zeros(values - len(release)))
     outputs = np.arange(5, w + 1)
     probabilities = stats.binom.pmf(outputs, w, 0.3)
@@ -211,7 +215,7 @@ class TestClients:
     def test_values_of_a_table_that_nothing_can_carry_are_rewritten(self):
         """One client cannot stop the others: see `dpsieve.values.columns`."""
         for data, value in ((frame(self.TEXT), "what"), (pa.table({"v": self.BROKEN}), "v")):
-            collected = collect_histogram(data, column=value, epsilon=9.0, delta=0.99)
+            collected = collect_histogram(data, column=value, privacy_unit="row", epsilon=9.0, delta=0.99)
             assert all(key.isprintable() for key in collected.table.column(0).to_pylist())
 
     def test_clients_with_such_values_are_silent_in_a_trie_and_left_out_of_a_tally(self):
@@ -337,5 +341,6 @@ def test_bad_parameters():
             DRINKS.tally().add(wrong)
     rows = pa.table({"a": ["x"], "b": ["y"]})
     for arguments in ({"column": "c"}, {"column": "a", "privacy_unit": "a"}, {"column": 5}):
+        arguments = {"privacy_unit": "row", **arguments}
         with pytest.raises(DpsieveError, match="column"):
             collect_histogram(rows, epsilon=1.0, delta=1e-8, **arguments)

@@ -9,7 +9,7 @@ from scipy import stats
 from dpsieve.channels import frequency_at, sample_threshold
 from dpsieve.errors import DpsieveError, InvalidValue, NotCertified
 from dpsieve.federated import Histogram, invite_for_reports, invite_for_sample, plan
-from dpsieve.papers.sample_threshold import lemma_3_delta, theorem_2_delta
+from dpsieve.papers.sample_threshold import lemma_3_delta, lemma_4_invited, theorem_2_delta
 from dpsieve.papers.weighted_sampling import scaled
 from dpsieve.privacy.guarantee import Guarantee
 
@@ -152,13 +152,15 @@ class TestInvitations:
         law = stats.binom(100_001, 0.1)
         assert law.sf(found.invited) <= 1e-9 < law.sf(found.invited - 1)
         assert found.overflow == pytest.approx(law.sf(found.invited), rel=1e-6)
-        assert 10_000 < found.invited < found.paper_invited
+        assert 10_000 < found.invited < lemma_4_invited(100_000, 0.1, 1e-9)
         with_cut = found.guarantee(Guarantee(1.0, 1e-8))
         assert with_cut.delta == pytest.approx(1e-8 + (1 + math.e) * found.overflow, rel=1e-9)
 
     def test_everybody_where_few_are_there(self):
         found = invite_for_sample(5, 0.9, beta=1e-9)
-        assert found.invited == 6 and found.overflow == 0 and found.paper_invited == 6  # also the neighbour's sixth
+        assert (
+            found.invited == 6 and found.overflow == 0 and lemma_4_invited(5, 0.9, 1e-9) == 6
+        )  # also the neighbour's sixth
 
     def test_the_coins_of_lemma_4_make_another_sample(self):
         """The size of their sample varies less than that of a sample of each client on its own."""

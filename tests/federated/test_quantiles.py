@@ -16,8 +16,10 @@ from dpsieve.errors import CorruptRelease, DpsieveError, InvalidValue
 from dpsieve.federated import Distribution, Quantiles, TrieHeavyHitters
 from dpsieve.federated.client import Grid, client_answer
 from dpsieve.federated.server.bands import Tree, largest_share, smallest_share
-from dpsieve.federated.server.simulated_clients import cell_edges, draw_levels, find_cells, read_digits, write_digits
+from dpsieve.federated.server.simulated_clients import cell_edges, find_cells, read_digits, write_digits
 from dpsieve.publication.folders import _seal
+from dpsieve.randomness.picks import uniform_integers
+from dpsieve.randomness.source import resolve
 from dpsieve.testing import insecure_source
 
 LEVEL = {"coin": 0.2, "threshold": 20}  # private at (2, 1e-6), and no search for a plan
@@ -200,7 +202,7 @@ class TestDistribution:
         values = np.random.default_rng(1).random(1500)
         for protocol in ("rounds", "cohorts"):
             made = Quantiles(0.0, 1.0, epsilon=8.0, delta=0.5, depth=2, protocol=protocol, coin=0.6, threshold=4)
-            levels, grid = draw_levels(len(values), 2), Grid.from_json(made.grid.to_json())
+            levels, grid = 1 + uniform_integers(len(values), 2, resolve(None)), Grid.from_json(made.grid.to_json())
             for question in made.questions():
                 pairs = zip(values, levels, strict=True)
                 reports = [

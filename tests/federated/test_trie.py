@@ -13,20 +13,23 @@ import pytest
 from helpers.statistical import assert_counts, binomial_band
 from scipy import stats
 
+from dpsieve.accounting.composition import repeated_share
 from dpsieve.accounting.loss_distributions import joint_divergence
-from dpsieve.accounting.repeated import repeated_share
 from dpsieve.channels import sample_threshold
 from dpsieve.errors import BudgetExceeded, CorruptRelease, DpsieveError, InvalidValue, NotCertified
 from dpsieve.exact.binomial import at_least, masses
 from dpsieve.federated import Quantiles, TrieHeavyHitters, TrieRelease, compare, level_plan
 from dpsieve.federated.client import Question, Strings, client_answer, padded_message
 from dpsieve.federated.plans.levels import LevelPlan, secret_levels_delta
-from dpsieve.federated.plans.rounds import _both, _Curves, _total, rounds_delta
-from dpsieve.federated.server.simulated_clients import are_accepted, cut_prefixes, draw_levels, read_strings
+from dpsieve.federated.plans.rounds import rounds_delta
+from dpsieve.federated.server.simulated_clients import answer_all, are_accepted, cut_prefixes, read_strings
+from dpsieve.noise.sample_threshold import exact_delta
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.ledger import Ledger
 from dpsieve.privacy.mechanism import from_json
 from dpsieve.publication import Release
+from dpsieve.randomness.picks import uniform_integers
+from dpsieve.randomness.source import resolve
 from dpsieve.testing import insecure_source
 
 PROTOCOLS = ("rounds", "cohorts", "one_round")
@@ -110,7 +113,7 @@ class TestPlans:
         assert compare(1.0, 1e-8, max_length=10, step=5).rounds.half < found.rounds.half
 
     @pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
-    def test_composing_the_curve_beats_composing_points(self, neighbours):
+    def test_composing_pairs_beats_composing_points(self, neighbours):
         composed = level_plan(1.0, 1e-8, 10, neighbours=neighbours)
         assert 0.8e-8 < composed.delta(1.0, neighbours) <= 1e-8
         share = repeated_share(10, 1.0, 1e-8)
@@ -119,14 +122,14 @@ class TestPlans:
 
     @pytest.mark.parametrize(("rate", "threshold"), [(0.1, 11), (0.4, 3), (0.02, 5), (0.9, 6)])
     @pytest.mark.parametrize("epsilon", [0.0, 0.5, 3.0])
-    def test_one_round_by_the_curve_is_the_exact_delta(self, rate, threshold, epsilon):
+    def test_one_round_by_pairs_is_the_exact_delta(self, rate, threshold, epsilon):
         channel = sample_threshold(rate, threshold, epsilon=5.0)
         for neighbours, slack in (("add_remove", 1.01), ("replace", 1.3))[: 1 if epsilon == 0 else 2]:
             exact, bound = channel.delta(epsilon, neighbours), rounds_delta(epsilon, rate, threshold, 1, neighbours)
             assert exact * (1 - 1e-9) <= bound <= exact * slack + 1e-12
 
     @pytest.mark.parametrize(("rate", "threshold"), [(0.1, 6), (0.4, 3), (0.7, 4)])
-    def test_two_rounds_are_never_worse_than_the_curve_says(self, rate, threshold):
+    def test_two_rounds_are_never_worse_than_the_pairs_say(self, rate, threshold):
         """Against all pairs of frequencies, in both directions: the bound holds, and the worst pair comes near it."""
 
         def row(k):
@@ -143,20 +146,15 @@ class TestPlans:
                 if not less:
                     assert bound < 1.5 * worst
 
-    @pytest.mark.parametrize(("rate", "threshold"), [(0.9, 1), (0.1, 11), (1e-6, 1), (0.99, 5)])
-    def test_losses_have_the_mass_one_and_still_bound_three_rounds(self, rate, threshold):
-        """Rounding up must not add mass: an infinite loss would count for less than it weighs in other rounds."""
+    @pytest.mark.parametrize(("rate", "threshold"), [(0.9, 1), (0.1, 11), (1e-6, 1), (0.99, 5), (0.002, 2)])
+    def test_three_rounds_at_any_rate(self, rate, threshold):
+        """Also at rates that are too low for the pairs of all rows."""
 
         def row(k):
             mass = masses(k, np.arange(25), rate)
             return np.append(mass[:threshold].sum(), mass[threshold:])
 
         for epsilon in (0.05, 1.0):
-            more, less, _ = _both(epsilon, _Curves(rate, threshold), 512)
-            for sides, rounds in (((more,), 1), ((less,), 1), ((more,), 3), ((less,), 3), ((more, less), 3)):
-                losses = _total(sides, rounds)
-                assert losses.mass.min() >= 0 and losses.lost >= 0
-                assert abs(losses.mass.sum() + losses.lost - 1) <= 1e-12 * rounds * len(sides)
             bound = rounds_delta(epsilon, rate, threshold, 3, "add_remove")
             for k in range(1, 25, 4):
                 for p, q in ((row(k), row(k - 1)), (row(k - 1), row(k))):
@@ -164,6 +162,14 @@ class TestPlans:
                     apart = np.maximum(p3 - math.exp(epsilon) * q3, 0).sum()
                     assert apart <= bound * (1 + 1e-12)
         assert rounds_delta(0.3, 1 - 1e-9, 1, 50, "add_remove") == 1, "next to nothing is finite"
+
+    def test_rates_that_are_too_low_for_all_pairs(self):
+        """They cost at most what the lowest rate with few rows costs, and at most the sum of all rounds."""
+        costs = [rounds_delta(1.0, rate, 4, 10, "add_remove", True) for rate in (1e-5, 1e-4, 0.001, 0.005, 0.007)]
+        assert costs == sorted(costs) and costs[2] <= 10 * exact_delta(0.1, 0.001, 4, "add_remove")
+        tiny = level_plan(0.02, 1e-6, 5, pruned=True)
+        assert tiny.delta(0.02) <= 1e-6 and tiny.coin < 0.01
+        assert level_plan(1.0, 1e-8, 3, coin=0.001, threshold=5000).certify().worst < 1e-30
 
     def test_more_rounds_cost_more_and_replacement_at_least_as_much(self):
         costs = [rounds_delta(1.0, 0.1, 14, rounds, "add_remove") for rounds in (1, 2, 5, 20, 100)]
@@ -338,8 +344,11 @@ class TestPrivacy:
             assert many.delta(1.0) == one.delta(1.0) and many.certify().worst == one.certify().worst
 
     def test_levels_are_drawn_evenly_and_once(self):
-        drawn = draw_levels(200_000, 7)
-        assert_counts(np.bincount(drawn, minlength=8)[1:].astype(float), np.full(7, 200_000 / 7))
+        plan, strings, drawn = LevelPlan(1.0, 0.5, "cohorts", 7, 1 - 1e-9, 1), Strings(7), []
+        asked = [Question("cohorts", k, 7, 1, plan.coin, strings, ("a" * (k - 1),)) for k in range(1, 8)]
+        answer_all(plan, strings, ["a" * 7] * 200_000, asked, lambda *answers: drawn.append(*answers[2]), resolve(None))
+        assert 199_900 < sum(drawn) <= 200_000
+        assert_counts(np.array(drawn, float), np.full(7, sum(drawn) / 7))
 
     @pytest.mark.parametrize("protocol", ["rounds", "cohorts"])
     def test_rare_strings_are_released_as_often_as_they_may(self, protocol):
@@ -372,7 +381,7 @@ class TestPaths:
             if path == "run":
                 server.run(self.people)
             else:
-                levels = draw_levels(len(self.people), 2)
+                levels = 1 + uniform_integers(len(self.people), 2, resolve(None))
                 for question in server.questions():
                     people = zip(self.people, levels, strict=True)
                     answers = [client_answer(question, string, level=level, budget=None) for string, level in people]
@@ -490,7 +499,7 @@ class TestHostile:
             server.take(junk if question.level == 1 else [("b" + good[1:], False), ("", True), (good, "yes")] * 5)
             server.take([None, None])
             server.take([(good, len(good) == 4), [good, len(good) == 4]])
-            server.take(pa.table({"prefix": [good, "bb", None], "ended": [len(good) == 4, None, True]}))
+            server.take([(good, len(good) == 4), ("bb", None), (None, True)])
             levels.append(question.level)
         assert levels == [1, 2, 3, 4] and server.ignored.malformed == len(junk) + 3 * 15 + 4 * 2
         assert server.release().table["key"].to_pylist() == ["abab"]

@@ -109,21 +109,22 @@ add("release: large bound", release, max_keys_per_unit=40)
 add("release: two key columns", release, key=["a", "b"], max_keys_per_unit=3)
 add("release: two unit columns", release, privacy_unit=["user", "b"], max_keys_per_unit=4, report_coverage=True)
 add("release: one key per unit", release, max_keys_per_unit=1, report_coverage=True)
-add("release: rows as units", release, privacy_unit=None)
-add("release: rows as units, sampled", release, privacy_unit=None, scheme=ds.ppswor(0.01))
+add("release: rows as units", release, privacy_unit="row")
+add("release: rows as units, sampled", release, privacy_unit="row", scheme=ds.ppswor(0.01))
 for mechanism in ("optimal", "simple", "truncated_geometric", "stability", "gaussian", "report_then_count"):
     add(f"release: {mechanism}, 3 keys", release, method=mechanism, max_keys_per_unit=3, report_coverage=True)
 for mechanism in ("auto", "simple", "gaussian", "report_then_count"):
     rows_per_key = {"max_keys_per_unit": 2, "max_rows_per_key": 2}
     add(f"release: {mechanism}, 2 rows per key", release, method=mechanism, **rows_per_key)
 add("release: 2 rows per key, 1 key", release, max_keys_per_unit=1, max_rows_per_key=2)
-add("release: sample size", release, sample_size=3)
+add("release: sample size", release, sample_size=3, max_keys_per_unit=1)
 add("release: sample size, 3 keys", release, sample_size=4, max_keys_per_unit=3)
 add("release: priority scheme", release, scheme=ds.priority(0.05), max_keys_per_unit=2)
-add("release: known keys, pure", release, known_keys=["k0", "k1", "absent"], delta=0.0)
+add("release: known keys, pure", release, known_keys=["k0", "k1", "absent"], delta=0.0, max_keys_per_unit=1)
 add("release: known keys, 3 keys", release, known_keys=["k0", "k1", "absent"], max_keys_per_unit=3)
 add("release: known keys, gaussian", release, known_keys=["k0", "z"], method="gaussian", max_keys_per_unit=3)
-add("release: known keys, laplace", release, known_keys=["k0", "z"], method="laplace", max_rows_per_key=2)
+add("release: known keys, laplace", release, known_keys=["k0", "z"], method="laplace", max_keys_per_unit=1,
+    max_rows_per_key=2)  # fmt: skip
 add("release of counts", release_counts)
 add("release of counts, 3 keys", release_counts, max_keys_per_unit=3, method="gaussian")
 add("release of counts, keys only", release_counts, keys_only=True, scheme=ds.ppswor(0.05))
@@ -178,7 +179,7 @@ for mechanism in SELECTORS:
 add("discover: one_key", discover, ds.discover, method="one_key", max_keys_per_unit=1)
 add("discover: automatic", discover, ds.discover)
 add("discover: automatic, no bound", discover, ds.discover, max_keys_per_unit=None)
-add("discover: automatic, rows as units", discover, ds.discover, privacy_unit=None, max_keys_per_unit=None)
+add("discover: automatic, rows as units", discover, ds.discover, privacy_unit="row", max_keys_per_unit=None)
 add("discover: automatic, typically 1 key", discover, ds.discover, typical_keys=1)
 add("discover: automatic, typically 3 keys", discover, ds.discover, typical_keys=3)
 add("discover: automatic, typically 30 keys", discover, ds.discover, typical_keys=30, max_keys_per_unit=100)
@@ -202,7 +203,8 @@ def matrix(kind: str) -> Any:
 
 def of_table(call: Callable[..., Any], **options: Any) -> Any:
     """Publish numbers of a table."""
-    return call(numbers(), **{"privacy_unit": "user", "bounds": (0, 16), "engine": ENGINE, **options})
+    terms = {"privacy_unit": "user", "max_rows_per_unit": 1, "bounds": (0, 16), "engine": ENGINE}
+    return call(numbers(), **terms | options)
 
 
 BUDGETS = {"rho": {"rho": 0.5}, "pure": {"epsilon": 1.0}, "approximate": {"epsilon": 1.0, "delta": 1e-6}}
@@ -231,7 +233,7 @@ for method, neighbours in product(("box", "plan"), ("replace", "add_remove")):
     if (method, neighbours) != ("plan", "add_remove"):
         add(f"mean of a table: {method}, {neighbours}", of_table, ds.mean, column=["x", "y"], method=method,
             neighbours=neighbours, rho=4.0)  # fmt: skip
-add("mean of a table: rows as units", of_table, ds.mean, column="x", privacy_unit=None, epsilon=1.0)
+add("mean of a table: rows as units", of_table, ds.mean, column="x", privacy_unit="row", epsilon=1.0)
 for method in ("search", "halving"):
     budget = BUDGETS["approximate"]
     add(f"quantiles of an array: {method}", private_quantile, np.arange(9_999) ** 1.5, [0.2, 0.9],
@@ -252,14 +254,14 @@ add("array: quantiles", ds.quantile, matrix("real")[:, 0], bounds=(-8, 8), quant
 
 @functools.cache
 def sketches() -> tuple[Any, ...]:
-    """Return sketches of integers (one that lost counts), of text, of users, and a merged one."""
+    """Return sketches of integers (one that lost counts), of text, of users, merged ones, and another of integers."""
     some, text, users = ds.MisraGries(8), ds.MisraGries(4), ds.UserMisraGries(4)
     some.update(np.concatenate([np.repeat(np.arange(4), 200), np.arange(100, 160)]))
     text.update(["tea"] * 500 + ["coffee"] * 300 + ["mate"])
     users.update([["a", "b"]] * 300 + [["a", "c", "d"]] * 50)
     other = ds.MisraGries(8)
     other.update(np.repeat(np.arange(2, 7), 150))
-    return some, text, users, some.merge(other)
+    return some, text, users, some.merge(other), other
 
 
 def of_sketch(which: int, epsilon: float, *budget: float, **options: Any) -> Any:
@@ -282,11 +284,11 @@ add("sketch: merged, auto", of_sketch, 3, 1.0, 1e-3)
 add("sketch: merged, universe, auto", of_sketch, 3, 1.0, universe=range(50))
 for words, budget in (("", {"delta": 1e-3}), (", universe", {"universe": range(50)})):
     add(f"sketch: merged{words}, bounded", lambda source, budget=budget: ds.papers.thesis.release_bounded_merge(
-        sketches()[3], 1.0, **budget, source=source))  # fmt: skip
-add("sketch: counters of another program", ds.sketches.release_counters, KEYS, FREQUENCIES, 8, 1.0, 1e-3)
+        sketches()[0], sketches()[4], epsilon=1.0, **budget, source=source))  # fmt: skip
+add("sketch: counters of another program", ds.papers.thesis.release_counters, KEYS, FREQUENCIES, 8, 1.0, 1e-3)
 add("sketch: releases added up", merge_releases)
 add("sketch: states", lambda source: [
-    [sketch.keys_and_counts().keys, sketch.keys_and_counts().values] for sketch in sketches()])  # fmt: skip
+    [sketch.keys_and_counts().keys, sketch.keys_and_counts().values] for sketch in sketches()[:4]])  # fmt: skip
 
 
 # Sparse vectors.
@@ -295,7 +297,8 @@ add("sketch: states", lambda source: [
 def vector(indices: Any = (3, 7, 2**29), values: Any = (50, 40, 90), **options: Any) -> Any:
     """Make a private sparse vector of three entries."""
     terms = {"neighbours": "one_entry", "dimension": 2**40, "epsilon": 2.0, "sparsity": 20, **options}
-    return ds.SparseVector.private(indices, values, **terms)
+    of_thesis = terms.get("variant") in ("multiplicative", "cormode", "korolova")
+    return (ds.papers.thesis.private_vector if of_thesis else ds.SparseVector.private)(indices, values, **terms)
 
 
 add("vector: automatic, pure", vector)

@@ -35,6 +35,7 @@ def describe(name: str) -> dict[str, Any]:
         record = json.loads((place / "release.json").read_text())
         tables = {path.stem: _plain(pq.read_table(path)) for path in sorted(place.glob("*.parquet"))}
     content = {field: value for field, value in record.items() if field not in DERIVED}
+    content["notes"] = {field: value for field, value in content["notes"].items() if field != "date"}
     numbers = _leaves([record["certificate"]["guarantee"], record["mechanism"], record.get("drawn", {})], int | float)
     return {
         "table": _digest(tables),

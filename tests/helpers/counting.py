@@ -1,14 +1,22 @@
 """Calls of engines in few words."""
 
 from dpsieve.engines import Columns
-from dpsieve.engines.engine import COUNT, Aggregation
-from dpsieve.engines.spark.engine import SparkCounted
-from dpsieve.privacy.contribution import Contribution
+from dpsieve.engines.engine import COUNT, Aggregation, monotonic_progress
+from dpsieve.engines.spark import SparkCounted
+from dpsieve.privacy.guarantee import Contribution
+
+EVERY_BOUND = Contribution(1000)  # what `read_by_bound` is asked for
+
+
+def aggregation(columns, contribution, measure=COUNT, *, progress=None, **more):
+    """Return what a job asks an engine for."""
+    return Aggregation(columns, contribution, measure, progress=monotonic_progress(progress), **more)
 
 
 def count(engine, data, *, key=("key",), unit="unit", max_keys=1, max_rows=1, measure=COUNT, salt=1, **more):
     """Return what the engine aggregates."""
-    return engine.aggregate(data, Columns(key, unit), Contribution(max_keys, max_rows), measure, salt=salt, **more)
+    bounds = Contribution(max_keys, max_rows)
+    return engine.aggregate(data, aggregation(Columns(key, unit), bounds, measure, salt=salt, **more))
 
 
 def found(engine, data, **how):

@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 
-from dpsieve.accounting.loss_distributions import hockey_stick
-from dpsieve.accounting.repeated import repeated_delta
+from dpsieve.accounting.composition import repeated_delta
 from dpsieve.exact.balls import smallest_epsilon
+from dpsieve.papers.thesis import hockey_stick
 
 
 def divergence(p, q, epsilon):

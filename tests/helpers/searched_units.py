@@ -71,6 +71,24 @@ def searched_curves(selector, units, places, epsilons, noise=0.0):
     return found
 
 
+def climbed_curves(selector, units, places, epsilons, noise):
+    """Return curves as `searched_curves` does, of units whose keys have one sum; more near the largest ones."""
+    found, table = [], selector.table
+
+    def curve_at(keys, weight, h, way, epsilons):
+        (q,), (p,) = coins(table, [h]), coins(table, [h + weight])
+        return curve([(keys, *((p, q) if way == 0 else (q, p)))], epsilons, noise)
+
+    for keys, weight in units:
+        sums = [0, 1, weight // 2, weight, *np.linspace(0, table.last, places).astype(int).tolist()]
+        for way in (0, 1):
+            rough = [curve_at(keys, weight, h, way, epsilons[::4]) for h in sums]
+            for best in {sums[i] for i in np.argmax(rough, axis=0)}:
+                near = best + np.linspace(-0.5, 0.5, 5) * table.last / places
+                found += [(way, curve_at(keys, weight, h, way, epsilons)) for h in {best, *near.astype(int)} if h >= 0]
+    return found
+
+
 def worst_after_a_look(curves, epsilon, epsilons, mu):
     """Return the largest delta at epsilon if a Gaussian look of distance mu decides which of the curves follows.
 
@@ -82,4 +100,36 @@ def worst_after_a_look(curves, epsilon, epsilons, mu):
         losses = epsilon - np.asarray(epsilons)
         density = np.exp(-((losses - mu**2 / 2) ** 2) / (2 * mu**2)) / (mu * math.sqrt(2 * math.pi))
         worst = max(worst, float(np.trapezoid(most * density, losses)))
+    return worst
+
+
+def curve_of(law):
+    """Return the function that gives delta of a law of losses at each epsilon."""
+    tops, bottoms = (np.append(np.cumsum(x[::-1])[::-1], 0.0) for x in (law.masses, law.masses * np.exp(-law.losses)))
+
+    def delta(epsilons):
+        first = np.clip(np.ceil(epsilons / law.grid - 1e-9) - law.low, 0, len(law.masses)).astype(int)
+        return tops[first] - np.exp(np.minimum(epsilons, 700.0)) * bottoms[first] + law.leak
+
+    return delta
+
+
+def worst_before_laws(selector, sizes, places, epsilon, laws):
+    """Return the largest exact delta at epsilon of units whose keys all have one sum, before what has one of two laws.
+
+    `laws` are those for the directions with against without the unit, and back.
+    """
+    worst, table = 0.0, selector.table
+    for keys in sizes:
+        weight = selector.weight.of_keys(keys)[-1]
+        sums = [0, 1, weight // 2, weight, *range(weight, table.last, max(1, table.last // places))]
+        before, after = coins(table, sums), coins(table, [h + weight for h in sums])
+        for pairs, law in ((zip(after, before, strict=True), laws[0]), (zip(before, after, strict=True), laws[1])):
+            delta = curve_of(law)
+            for p, q in pairs:
+                ours, theirs = _binomial(keys, *p), _binomial(keys, *q)
+                ours, theirs = ours[ours > 0], theirs[ours > 0]
+                with np.errstate(divide="ignore"):
+                    left = epsilon - np.log(ours / theirs)
+                worst = max(worst, float(ours @ np.where(np.isinf(left), 1.0, delta(np.maximum(left, -700.0)))))
     return worst

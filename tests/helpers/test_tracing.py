@@ -1,7 +1,7 @@
 """The trace of a call: modules, functions, package changes, calls by name."""
 
 import pyarrow as pa
-from helpers.tracing import trace
+from helpers.tracing import Trace, trace
 
 import dpsieve as ds
 
@@ -11,10 +11,23 @@ def test_trace():
     found = trace(lambda: kind(1.0, 1e-6).to_json())
     assert found.entered[0] == (kind.__module__, "Guarantee.__init__")
     assert found.modules[0] == kind.__module__
-    assert found.count("Guarantee.__init__") == found.count("Guarantee.to_json") == 1
+    assert found.count("Guarantee.__init__") == found.count("Saved.to_json") == 1
     assert found.packages[0] == "dpsieve.privacy"
     assert found.package_changes >= len(found.packages) - 1
     assert found.functions == len(found.calls) <= len(found.entered)
+
+
+def test_modules_are_entered_in_an_order():
+    found = Trace([("dpsieve.a.one", "f"), ("dpsieve.b", "g"), ("dpsieve.a.one", "h"), ("dpsieve.a.two", "f")])
+    for order in ([], ["a.one", "b", "a.one"], ["b", "a"], ["a", "b", "a.two"]):
+        assert found.first_missed([f"dpsieve.{name}" for name in order]) is None
+    for order, missed in (
+        (["b", "a.one", "b"], "b"),
+        (["a.tw"], "a.tw"),
+        (["c", "b"], "c"),
+        (["a.two", "a.one"], "a.one"),
+    ):
+        assert found.first_missed([f"dpsieve.{name}" for name in order]) == f"dpsieve.{missed}"
 
 
 def test_the_same_call_has_the_same_trace():

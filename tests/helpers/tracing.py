@@ -2,6 +2,7 @@
 
 import gc
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ _RESUMED = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 
 @dataclass
 class Trace:
-    """The functions of the package that a call entered, in order, in the thread of the caller.
+    """The functions of the package that a call entered, in order.
 
     Attributes:
         entered: pairs of a module and a qualified name, such as ('dpsieve.validate', 'epsilon'), one per call.
@@ -49,6 +50,17 @@ class Trace:
         """The number of calls of each function, by its full name."""
         return Counter(f"{module}.{name}" for module, name in self.entered)
 
+    def first_missed(self, modules: list[str]) -> str | None:
+        """Return the first of these modules that is not entered after the ones before it; None if there is none.
+
+        A package stands for any of its modules.
+        """
+        remaining = list(modules)
+        for module, _ in self.entered:
+            while remaining and f"{module}.".startswith(f"{remaining[0]}."):
+                del remaining[0]
+        return next(iter(remaining), None)
+
     def count(self, name: str) -> int:
         """Return the number of calls of functions with this full name or end of it, such as 'Guarantee.__init__'."""
         return sum(count for full, count in self.calls.items() if full == name or full.endswith(f".{name}"))
@@ -58,12 +70,13 @@ class Trace:
         return f"{sizes}, {self.package_changes} package changes"
 
 
-def trace(call: Callable[[], Any], *, warm: int = 1) -> Trace:
-    """Run a callable and return what it entered.
+def trace(call: Callable[[], Any], *, warm: int = 1, threads: bool = False) -> Trace:
+    """Run a callable and return what it entered, in the thread of the caller.
 
     Args:
         call: a callable without arguments.
         warm: how often it runs untraced first, so that imports and compilation are left out.
+        threads: also trace threads that the call starts.
     """
     for _ in range(warm):
         call()
@@ -83,11 +96,13 @@ def trace(call: Callable[[], Any], *, warm: int = 1) -> Trace:
 
     before = sys.getprofile()
     gc.collect()  # finalizers of earlier calls are no part of this one
+    threading.setprofile(enter if threads else None)
     sys.setprofile(enter)
     try:
         call()
     finally:
         sys.setprofile(before)
+        threading.setprofile(None)
     return found
 
 

@@ -10,7 +10,7 @@ import pytest
 from dpsieve.channels import Channel, optimal, simple, stability
 from dpsieve.channels.rows import Rows
 from dpsieve.codec import register
-from dpsieve.exact.words import floor_words
+from dpsieve.exact import floor_words
 from dpsieve.privacy import Block
 from dpsieve.sampling import custom, ppswor, priority
 

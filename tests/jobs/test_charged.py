@@ -13,12 +13,14 @@ import pytest
 import dpsieve as ds
 from dpsieve.compiled import jit
 from dpsieve.discovery import loops as removed_units
-from dpsieve.engines.true_data import FromPlaces
-from dpsieve.errors import UnreadableData
+from dpsieve.discovery.find_then_count import find_then_count
+from dpsieve.errors import NotCertified, UnreadableData
 from dpsieve.federated import Histogram, TrieHeavyHitters, plan
+from dpsieve.jobs.bounds import Way
+from dpsieve.jobs.mechanisms import choose_mechanism
+from dpsieve.noise.keys_per_unit import MOST
 from dpsieve.randomness import source as sources
 from dpsieve.sketches import MisraGries, UserMisraGries
-from dpsieve.sketches.releasing import release_counters
 from dpsieve.testing import InsecureSource, insecure_source
 
 TABLE = pa.table({
@@ -27,6 +29,7 @@ TABLE = pa.table({
     "price": [float(i % 50) for i in range(1200)],
 })  # fmt: skip
 COLUMNS = {"key": "drink", "privacy_unit": "user"}
+ONE_KEY, ONE_ROW = {"max_keys_per_unit": 1}, {"max_rows_per_unit": 1}
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 NUMBERS = {"column": "price", "bounds": (0, 100), "privacy_unit": "user"}
 ENTRY = "The ledger was charged before this: entry 1 stays spent."
@@ -80,22 +83,22 @@ JOBS = {
     "one key": lambda _, **how: ds.release(
         TABLE, **COLUMNS, **BUDGET, max_keys_per_unit=1, report_coverage=False, **how
     ),
-    "known keys": lambda _, **how: ds.release(TABLE, **COLUMNS, **BUDGET, known_keys=["tea", "milk"], **how),
-    "sample size": lambda _, **how: ds.release(TABLE, **COLUMNS, **BUDGET, sample_size=2, **how),
+    "known keys": lambda _, **how: ds.release(TABLE, **COLUMNS, **BUDGET, **ONE_KEY, known_keys=["tea", "milk"], **how),
+    "sample size": lambda _, **how: ds.release(TABLE, **COLUMNS, **BUDGET, **ONE_KEY, sample_size=2, **how),
     "counts": lambda _, **how: ds.release(TABLE, **COLUMNS, **BUDGET, goal="counts", **how),
     "discover": lambda _, **how: ds.discover(TABLE, **COLUMNS, **BUDGET, **how),
     "discover by weights": lambda _, **how: ds.discover(TABLE, **COLUMNS, **BUDGET, method="renyi", **how),
     "top_k": lambda _, **how: ds.top_k(TABLE, **COLUMNS, **BUDGET, k=2, counts=True, **how),
     "hitting_set": lambda _, **how: ds.hitting_set(TABLE, **COLUMNS, **BUDGET, k=1, **how),
-    "sum": lambda _, **how: ds.sum(TABLE, **NUMBERS, epsilon=1.0, **how),
+    "sum": lambda _, **how: ds.sum(TABLE, **NUMBERS, **ONE_ROW, epsilon=1.0, **how),
     "mean": lambda _, **how: ds.mean(TABLE, **NUMBERS, epsilon=1.0, **how),
-    "quantile": lambda _, **how: ds.quantile(TABLE, **NUMBERS, quantile=0.5, epsilon=1.0, **how),
+    "quantile": lambda _, **how: ds.quantile(TABLE, **NUMBERS, **ONE_ROW, quantile=0.5, epsilon=1.0, **how),
     "mean of an array": means,
     "release_counts": counts,
     "items": items,
     "items of a universe": lambda folder, **how: items(folder, ["item 0", "item 1"], **how),
     "users": users,
-    "counters": lambda _, **how: release_counters(["a", "b"], [900, 800], 8, 1.0, 1e-6, **how),
+    "counters": lambda _, **how: ds.papers.thesis.release_counters(["a", "b"], [900, 800], 8, 1.0, 1e-6, **how),
     "vector": vector,
     "listed vector": listed_vector,
     "collect_histogram": lambda _, **how: ds.collect_histogram(
@@ -167,6 +170,46 @@ def test_a_publication_has_the_number_of_its_entry(name, ledger, tmp_path):
         assert made.notes.entry == 1
 
 
+@pytest.mark.parametrize("bound", ["auto", 2])
+@pytest.mark.parametrize("late", ["when it is made", "when it is certified"])
+def test_counts_by_a_mechanism_that_is_not_certified_are_those_of_the_rehearsed_one(tmp_path, monkeypatch, bound, late):
+    """The typical number of keys, 3, is private and known after the charge; the mechanism for 1 is rehearsed."""
+    ledger, failed = ds.Ledger(tmp_path / "budget", 2.0, 1e-5, unit="one user"), []
+
+    def fail(*_):
+        failed.append(len(ledger))
+        raise NotCertified("planted")
+
+    def make(*args, typical_keys, **how):
+        if typical_keys > 1 and late == "when it is made":
+            fail()
+        mechanism = find_then_count(*args, typical_keys=typical_keys, **how)
+        if typical_keys > 1:
+            object.__setattr__(mechanism, "certify", fail)
+        return mechanism
+
+    monkeypatch.setattr("dpsieve.jobs.mechanisms.find_then_count", make)
+    monkeypatch.setattr("dpsieve.jobs.release.choose_way", lambda *_: Way("two_steps", MOST, 0.6))
+    many = pa.table({"user": [*range(4000)] * 3, "drink": ["tea"] * 4000 + ["milk"] * 4000 + ["mate"] * 4000})
+    made = ds.release(many, **COLUMNS, **BUDGET, goal="counts", max_keys_per_unit=bound, ledger=ledger)
+    assert 1 in failed and len(ledger) == 1
+    assert made.mechanism.last.selector.least == 1 and made.guarantee.epsilon == 1.0
+
+
+def test_a_sample_by_a_mechanism_that_is_not_certified_takes_all(tmp_path, monkeypatch):
+    ledger, failed = ds.Ledger(tmp_path / "budget", 2.0, 1e-5, unit="one user"), []
+
+    def make(*args, scheme, **how):
+        if len(ledger):
+            failed.append(scheme)
+            raise NotCertified("planted")
+        return choose_mechanism(*args, scheme=scheme, **how)
+
+    monkeypatch.setattr("dpsieve.jobs.release.choose_mechanism", make)
+    made = ds.release(TABLE, **COLUMNS, **BUDGET, sample_size=2, max_keys_per_unit=1, ledger=ledger)
+    assert len(failed) == len(ledger) == 1 and len(made) == 3
+
+
 def test_a_tally_that_fails_after_the_charge(tmp_path, monkeypatch):
     made = plan(1.0, 1e-6)
     ledger, histogram = ds.Ledger(tmp_path / "budget", 2.0, 1e-5, unit=made.guarantee.unit), Histogram(made)
@@ -190,7 +233,7 @@ def test_counts_on_disk_that_cannot_be_read_report_the_charge(tmp_path, monkeypa
     def fail(*_):
         raise UnreadableData("'rows.parquet' cannot be read. Check it.")
 
-    monkeypatch.setattr(FromPlaces, "under", fail)
+    monkeypatch.setattr("dpsieve.engines.duckdb.engine.count_under", fail)
     with pytest.raises(UnreadableData) as found:
         ds.release(TABLE, **COLUMNS, **BUDGET, ledger=ledger)
     assert str(found.value) == f"'rows.parquet' cannot be read. Check it. {ENTRY}" and len(ledger) == 1

@@ -16,16 +16,19 @@ from dpsieve.testing import insecure_source
 
 pytestmark = pytest.mark.usefixtures("one_database")
 BUDGET = {"epsilon": 1.0, "delta": 1e-8}
+ROW = {"privacy_unit": "row"}
 
 
 def heavy(data, **options):
     """Return the heavy strings of the column `what`."""
-    return ds.collect_heavy_hitters(data, **{"column": "what", "max_length": 4, "step": 2, **BUDGET, **options})
+    return ds.collect_heavy_hitters(data, **{**ROW, "column": "what", "max_length": 4, "step": 2, **BUDGET, **options})
 
 
 def ages_of(data, **options):
     """Return the distribution of the column `age`."""
-    return ds.collect_quantiles(data, **{"column": "age", "bounds": (0.0, 100.0), "depth": 2, **BUDGET, **options})
+    return ds.collect_quantiles(
+        data, **{**ROW, "column": "age", "bounds": (0.0, 100.0), "depth": 2, **BUDGET, **options}
+    )
 
 
 def rows(loud):
@@ -35,7 +38,7 @@ def rows(loud):
 
 
 def test_a_client_counts_once():
-    """However many rows it has: below every threshold. Without the column, each row is a client of its own."""
+    """However many rows it has: below every threshold. With privacy_unit="row" each row is a client of its own."""
     release = heavy(rows(3000), privacy_unit="who")
     assert release.table["key"].to_pylist() == ["tea"]
     assert set(release.trie["prefix"].to_pylist()) == {"te", "tea"}
@@ -100,16 +103,16 @@ def test_a_preview_shows_what_a_collection_would_do_from_public_numbers():
     assert (seen.rarely, seen.half, seen.surely) == (55, 78, 107) and seen.guarantee.unit == "one who"
     assert seen.half == frequency_at(plan(**BUDGET), 0.5)
     assert dict(seen.lines())["found with probability 0.5"] == "78 clients"
-    level = ds.preview(job="collect_heavy_hitters", column="what", max_length=4, step=2, **BUDGET)
+    level = ds.preview(job="collect_heavy_hitters", column="what", max_length=4, step=2, **ROW, **BUDGET)
     server = TrieHeavyHitters(1.0, 1e-8, max_length=4, step=2)
     assert level.half == server.plan.half and level.guarantee.unit == "one row"
-    spread = {"job": "collect_quantiles", "column": "age", "depth": 2, "neighbours": "replace"}
+    spread = {"job": "collect_quantiles", "column": "age", "depth": 2, "neighbours": "replace", **ROW}
     assert ds.preview(rows(1), bounds=(0, 100), **spread, **BUDGET).guarantee.neighbours == "replace"
-    assert ds.preview(**asked, epsilon=1.0, rate=0.3, threshold=24).guarantee.delta < 1e-8
+    assert ds.preview(**asked, **ROW, epsilon=1.0, rate=0.3, threshold=24).guarantee.delta < 1e-8
     for wrong in (
         lambda: ds.preview(**asked, privacy_unit=["what"], **BUDGET),
         lambda: ds.preview(**spread, bounds=(5, 5), **BUDGET),
-        lambda: ds.preview(rows(1), job="collect_heavy_hitters", column="no", max_length=3, **BUDGET),
+        lambda: ds.preview(rows(1), job="collect_heavy_hitters", column="no", max_length=3, **ROW, **BUDGET),
     ):
         with pytest.raises(InvalidValue):
             wrong()

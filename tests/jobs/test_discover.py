@@ -66,8 +66,8 @@ def test_the_choice_is_by_the_typical_number_of_keys():
     assert "by a private median" in bought.notes.reason
 
 
-def test_without_a_unit_each_row_is_one():
-    found = ds.discover(DRINKS, key="drink", **BUDGET)
+def test_the_unit_may_be_a_row():
+    found = ds.discover(DRINKS, key="drink", privacy_unit="row", **BUDGET)
     assert found.mechanism.name == "one_key" and found.guarantee.unit == "one row"
     assert found.notes.contribution == "at most 1 key, once each"
 
@@ -130,9 +130,34 @@ def test_units_may_repeat(call):
     assert set(call(repeated, **COLUMNS, **BUDGET).table["drink"].to_pylist()) <= {"water", "tea", "milk"}
 
 
-def test_k_may_be_larger_than_the_domain():
-    assert len(ds.top_k(DRINKS, **COLUMNS, k=50, **BUDGET)) <= 3
-    assert len(ds.hitting_set(DRINKS, **COLUMNS, k=50, **BUDGET)) <= 3
+def test_fewer_than_k_keys_are_explained():
+    for call in (ds.top_k, ds.hitting_set):
+        made = call(DRINKS, **COLUMNS, k=50, **BUDGET)
+        assert len(made) <= 3
+        assert (
+            f"only {len(made)} of 50 keys were selected, as a key is selected half of the time if " in made.notes.rarer
+        )
+        assert made.notes.rarer in repr(made)
+        assert not call(DRINKS, **COLUMNS, k=1, **BUDGET).notes.rarer
+    halved = ds.top_k(DRINKS, **COLUMNS, k=50, method="greedy", **BUDGET)
+    assert halved.notes.rarer.endswith(f"only {len(halved)} of 50 keys were selected")
+
+
+def test_units_with_many_keys_get_all_k():
+    """1,900 units with 50 of 2,000 keys each, some of them common: without the median, 5 to 16 of 20 come out."""
+    chances, rng = 1 / (np.arange(2000) + 40.0) ** 1.2, np.random.default_rng(1)
+    keys = [rng.choice(2000, 50, replace=False, p=chances / chances.sum()) for _ in range(1900)]
+    data = pa.table({"user": np.repeat(np.arange(1900), 50), "drink": np.concatenate(keys)})
+    counts = np.bincount(np.concatenate(keys))
+    best = np.sort(counts)[-20:].sum()
+    for method in ("auto", "renyi"):
+        top = ds.top_k(data, **COLUMNS, k=20, method=method, epsilon=1.0, delta=1e-8, source=insecure_source(4))
+        assert len(top) == 20 and counts[top.table["drink"].to_numpy()].sum() > 0.97 * best
+    by_name, by_auto = (
+        ds.discover(data, **COLUMNS, method=method, epsilon=1.0, delta=1e-8, source=insecure_source(4))
+        for method in ("renyi", "auto")
+    )
+    assert by_name.mechanism == by_auto.mechanism and abs(len(by_name) - len(by_auto)) < 60
 
 
 @by_call
@@ -150,6 +175,16 @@ def test_the_rate_of_keys_that_one_unit_alone_holds(mechanism):
     data = log([(u, f"{u} {k}") for u in range(units) for k in range(4)])
     found = ds.discover(data, **COLUMNS, epsilon=1.0, delta=delta, method=mechanism, max_keys_per_unit=4)
     shown = {key.split()[0] for key in found.table["drink"].to_pylist()}
+    assert 0 < len(shown) <= binomial_band(units, delta)[1]
+
+
+@pytest.mark.parametrize("call", [ds.top_k, ds.hitting_set])
+def test_the_rate_after_private_choices(call):
+    """As above for picks, at most 1,000 of which are far more than the keys that show."""
+    delta, units = 0.05, 4000
+    data = log([(u, f"{u} {k}") for u in range(units) for k in range(4)])
+    made = call(data, **COLUMNS, k=1000, epsilon=1.0, delta=delta, max_keys_per_unit=4)
+    shown = {key.split()[0] for key in made.table["drink"].to_pylist()}
     assert 0 < len(shown) <= binomial_band(units, delta)[1]
 
 
@@ -188,7 +223,7 @@ def test_more_units_than_a_policy_allows_are_refused_before_they_are_paid(call, 
         ({"note": "lost"}, "note is kept in a ledger"),
         ({"typical_keys": 20_000}, "typical_keys=20000 is not between 1 and 10000"),
         ({"allow_null_units": 1}, "allow_null_units must be True or False, not int. Pass"),
-        ({"privacy_unit": None, "max_keys_per_unit": 3}, "needs a privacy_unit"),
+        ({"privacy_unit": "row", "max_keys_per_unit": 3}, "needs a privacy_unit"),
     ],
 )
 def test_wrong_arguments_name_themselves_and_cost_nothing(call, wrong, message, tmp_path):

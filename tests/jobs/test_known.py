@@ -14,7 +14,13 @@ from dpsieve.errors import DpsieveError
 
 pytestmark = pytest.mark.usefixtures("one_database")
 
-SURE = {"epsilon": 60.0, "delta": 0.0, "key": "key", "privacy_unit": "user"}  # noise other than 0: below 1e-25
+SURE = {
+    "max_keys_per_unit": 1,
+    "epsilon": 60.0,
+    "delta": 0.0,
+    "key": "key",
+    "privacy_unit": "user",
+}  # noise other than 0: below 1e-25
 
 
 def table(pairs):
@@ -45,10 +51,10 @@ def test_other_keys_take_no_room():
 def test_units_are_bounded_among_the_known_keys():
     data = table([(user, key) for user in range(30) for key in "abcdef"] * 4)
     bounds = {"max_keys_per_unit": 2, "max_rows_per_key": 3}
-    release = ds.release(data, known_keys=list("abcxyz"), **bounds, **{**SURE, "epsilon": 360.0})
+    release = ds.release(data, known_keys=list("abcxyz"), **{**SURE, **bounds, "epsilon": 360.0})
     found = counts(release)
     assert sum(found.values()) == 30 * 2 * 3 and found["x"] == found["y"] == found["z"] == 0
-    without = ds.release(data, key="key", epsilon=60.0, delta=0.0, known_keys=["a", "x"])
+    without = ds.release(data, key="key", privacy_unit="row", epsilon=60.0, delta=0.0, known_keys=["a", "x"])
     assert counts(without) == {"a": 120, "x": 0}  # each row is its own unit
 
 
@@ -84,16 +90,20 @@ def test_data_of_every_kind(tmp_path):
 
 def test_keys_are_read_as_the_data_writes_them(tmp_path):
     numbers = pa.table({"key": pa.array([1.0, -0.0, float("nan"), 0.0])})
-    release = ds.release(numbers, key="key", epsilon=60.0, delta=0.0, known_keys=[0, 1, float("nan")])
+    release = ds.release(
+        numbers, key="key", privacy_unit="row", epsilon=60.0, delta=0.0, known_keys=[0, 1, float("nan")]
+    )
     assert release.table["count"].to_pylist() == [2, 1, 1]
     (tmp_path / "n.csv").write_text("key\n7\n07\n")
-    assert counts(ds.release(tmp_path / "n.csv", key="key", epsilon=60.0, delta=0.0, known_keys=[7])) == {"7": 1}
+    assert counts(
+        ds.release(tmp_path / "n.csv", key="key", privacy_unit="row", epsilon=60.0, delta=0.0, known_keys=[7])
+    ) == {"7": 1}
 
 
 def test_several_key_columns():
     data = pa.table({"city": ["Rome", "Oslo", "Rome"], "year": [1, 2, 1]})
     for known in ([("Rome", 1), ("Bern", 2)], pa.table({"year": [1, 2], "city": ["Rome", "Bern"]})):
-        release = ds.release(data, key=["city", "year"], epsilon=60.0, delta=0.0, known_keys=known)
+        release = ds.release(data, key=["city", "year"], privacy_unit="row", epsilon=60.0, delta=0.0, known_keys=known)
         assert release.keys.to_pylist() == [{"city": "Bern", "year": 2}, {"city": "Rome", "year": 1}]
         assert release.table["count"].to_pylist() == [0, 2]
 
@@ -136,9 +146,9 @@ def test_a_ledger_is_charged(tmp_path):
         ({"known_keys": ["tea", 1]}, "known_keys cannot be read"),
         ({"known_keys": [["tea"]]}, "no keys"),
         ({"known_keys": {"other": ["tea"]}}, "one column 'key'"),
-        ({"known_keys": [("tea", 1)], "key": ["key", "user"], "privacy_unit": None, "epsilon": -1.0}, "epsilon"),
-        ({"known_keys": ["x"], "key": "user", "privacy_unit": None}, "types of the key columns"),
-        ({"known_keys": [1.4], "key": "user", "privacy_unit": None}, "types of the key columns"),
+        ({"known_keys": [("tea", 1)], "key": ["key", "user"], "privacy_unit": "row", "epsilon": -1.0}, "epsilon"),
+        ({"known_keys": ["x"], "key": "user", "privacy_unit": "row"}, "types of the key columns"),
+        ({"known_keys": [1.4], "key": "user", "privacy_unit": "row"}, "types of the key columns"),
         ({"method": "optimal"}, "laplace"),
         ({"sample_size": 10}, "sample_size"),
         ({"scheme": ds.ppswor(0.1)}, "scheme"),

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.charged_draws import crashing
+from helpers.counting import aggregation
 from helpers.statistical import assert_counts, binomial_band
 from scipy import sparse
 
@@ -27,6 +28,7 @@ from dpsieve.numbers.box import UnitMeans, best_noise
 from dpsieve.numbers.gaps import GapQuantiles
 from dpsieve.numbers.noise import ScaledNoise
 from dpsieve.numbers.search import QuantileSearch
+from dpsieve.privacy.guarantee import Contribution
 from dpsieve.randomness.picks import shuffled
 from dpsieve.randomness.source import SystemSource
 from dpsieve.testing import insecure_source
@@ -51,7 +53,9 @@ by_relation = pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
 
 def kept(data, most=2, salt=7, columns=("x",), engine=None, **more):
     """The kept rows of all units, in one order."""
-    rows = (engine or DuckDB()).read_numbers(data, NumberColumns(columns, "u"), most, salt=salt, **more)
+    rows = (engine or DuckDB()).read_numbers(
+        data, aggregation(NumberColumns(columns, "u"), Contribution(rows=most), salt=salt, **more)
+    )
     return sorted(rows.values.tolist())
 
 
@@ -65,7 +69,7 @@ def test_sums_of_columns():
     np.testing.assert_allclose(total.value, [260, 16], atol=30)
     assert total.notes.contribution == "at most 3 rows of numbers within public bounds"
     assert str(total.guarantee) == "500-differential privacy when one customer is added or removed."
-    one = ds.sum(SALES, column="price", bounds=(0, 100), **LARGE)
+    one = ds.sum(SALES, column="price", bounds=(0, 100), privacy_unit="row", **LARGE)
     assert one.value == pytest.approx(260, abs=10) and one.guarantee.unit == "one row"
 
 
@@ -74,7 +78,7 @@ def test_a_replaced_unit_with_more_rows(neighbours):
     """Bounds far from zero: the offsets of 'replace' need one row of each unit."""
     options = {"column": "items", "bounds": (5, 10), "neighbours": neighbours, **LARGE}
     assert ds.sum(SALES, **CUSTOMERS, **options).value == pytest.approx(5 * 5 + 6 + 7, abs=3)
-    single = ds.sum(SALES, **options)
+    single = ds.sum(SALES, privacy_unit="row", **options)
     assert single.value == pytest.approx(38, abs=1) and single.mechanism.changes[0] > 0
     widths = {"add_remove": 10, "replace": 5}  # beside 30 for three rows of a unit, under both
     assert single.mechanism.deviations[0] * 500 == pytest.approx(2**0.5 * widths[neighbours], rel=0.05)
@@ -84,7 +88,7 @@ def test_a_replaced_unit_with_more_rows(neighbours):
 def test_quantiles_of_a_column(neighbours):
     table = pa.table({"u": np.arange(20_000) % 10_000, "x": np.arange(20_000)})
     options = {"column": "x", "bounds": (0, 1e6), "neighbours": neighbours, "epsilon": 1.0}
-    half = ds.quantile(table, quantile=0.5, **options)
+    half = ds.quantile(table, quantile=0.5, privacy_unit="row", **options)
     assert half.value == pytest.approx(10_000, abs=300) and half.notes.single
     of_units = ds.quantile(table, quantile=[0.1, 0.9], privacy_unit="u", max_rows_per_unit=2, **options)
     np.testing.assert_allclose(of_units.value, [2_000, 18_000], atol=1_500)
@@ -129,8 +133,8 @@ def test_means_of_a_private_number_of_units():
 def test_one_ledger_for_counts_sums_quantiles_and_means(tmp_path):
     book = ds.Ledger(tmp_path / "budget", epsilon=4.0, delta=1e-6, unit="one customer", neighbours="add_remove")
     options = {"column": "price", "bounds": (0, 100), "privacy_unit": "customer", "ledger": book, "epsilon": 0.5}
-    ds.sum(SALES, **options)
-    ds.quantile(SALES, quantile=0.5, **options)
+    ds.sum(SALES, max_rows_per_unit=1, **options)
+    ds.quantile(SALES, quantile=0.5, max_rows_per_unit=1, **options)
     ds.mean(SALES, neighbours="add_remove", **options)
     ds.release(SALES, key="items", privacy_unit="customer", max_keys_per_unit=1, epsilon=0.5, delta=1e-7,
                ledger=book)  # fmt: skip
@@ -154,7 +158,7 @@ def test_means_of_zeros_and_ones_need_no_bounds():
     draws[:, 0] |= np.arange(3_000) < 1_500
     odd = np.where(draws, 9.0, -1.0)
     wide = pa.table({f"c{i}": column for i, column in enumerate(odd.T)})
-    options = {"kind": "binary", "rho": 0.5}
+    options = {"kind": "binary", "privacy_unit": "row", "rho": 0.5}
     few, many = (ds.mean(wide, column=wide.column_names[:d], **options) for d in (1, 64))
     assert [one.last.name for one in (few, many)] == ["scaled_noise", "mean_noise"]
     np.testing.assert_allclose(many.value, draws.mean(axis=0), atol=0.05)
@@ -172,7 +176,7 @@ def test_how_a_mean_is_made():
     """PLAN where the noise of the box would be large beside what the mean varies by itself."""
     draws = np.random.default_rng(1).normal(0, 1, (3_000, 64))
     wide = pa.table({f"c{i}": column for i, column in enumerate(draws.T)})
-    options = {"bounds": (-50, 50), "rho": 0.5}
+    options = {"bounds": (-50, 50), "privacy_unit": "row", "rho": 0.5}
     few, many = (ds.mean(wide, column=wide.column_names[:d], **options) for d in (1, 64))
     assert [one.last.name for one in (few, many)] == ["scaled_noise", "mean_noise"]
     np.testing.assert_allclose(many.value, draws.mean(axis=0), atol=0.05)
@@ -233,7 +237,9 @@ def test_means_of_units_do_not_depend_on_the_order_of_rows():
     found = []
     for seed in (1, 2):
         shuffled_rows = [rows[i] for i in np.random.default_rng(seed).permutation(len(rows))]
-        made = DuckDB(threads=2).read_numbers(table_of(shuffled_rows), NumberColumns(("x",), "u"), 60, salt=3)
+        made = DuckDB(threads=2).read_numbers(
+            table_of(shuffled_rows), aggregation(NumberColumns(("x",), "u"), Contribution(rows=60), salt=3)
+        )
         found.append(sorted(made.unit_means(np.array([0.0]), np.array([1e9]))[:, 0].tolist()))
     assert found[0] == found[1] and len(found[0]) == 50
     assert found[0] == pytest.approx(sorted(np.minimum(draws, 1e9).reshape(60, 50).mean(axis=0)))
@@ -283,7 +289,7 @@ def test_text_files_hold_texts(tmp_path):
     assert kept(DataStream(text_stream(text))) == [[-math.inf], [1.5], [20.0]]
     (tmp_path / "rows.jsonl").write_text('{"u": 1, "x": 1.5}\n{"u": 2, "x": null}\n{"u": 3, "x": "4"}\n{"u": 4}\n')
     assert kept(tmp_path / "rows.jsonl") == [[1.5], [4.0]]
-    total = ds.sum(DataStream(text_stream(text)), column="x", bounds=(-10, 100), **LARGE)
+    total = ds.sum(DataStream(text_stream(text)), column="x", bounds=(-10, 100), privacy_unit="row", **LARGE)
     assert total.value == pytest.approx(11.5, abs=3)
 
 
@@ -299,12 +305,12 @@ def test_columns_that_are_not_numbers(call):
     for column, message in [("name", "which is not a number"), ("tags", "which is not a number"),
                             ("prise", "Did you mean 'price'?"), ("customer", "privacy_unit is among")]:  # fmt: skip
         with pytest.raises(DpsieveError, match=message) as caught:
-            call(table, column=column, bounds=(0, 1), privacy_unit="customer", epsilon=1.0)
+            call(table, column=column, bounds=(0, 1), privacy_unit="customer", max_rows_per_unit=1, epsilon=1.0)
         assert column in str(caught.value) or column == "customer"
     dates = duckdb.sql("SELECT DATE '2020-01-01' AS day, INTERVAL 1 DAY AS span")
     for column in ("day", "span"):
         with pytest.raises(InvalidType, match="column="):
-            call(dates, column=column, bounds=(0, 1), epsilon=1.0)
+            call(dates, column=column, bounds=(0, 1), privacy_unit="row", epsilon=1.0)
 
 
 @by_call
@@ -314,14 +320,16 @@ def test_null_units(call):
     for most in (1, 2):
         with pytest.raises(InvalidValue, match="privacy_unit='u' contains nulls"):
             call(table, max_rows_per_unit=most, **options)
-    assert call(table, allow_null_units=True, **options).value <= 12  # noise of scale 0.2 around 2: above by e^-50
+    assert (
+        call(table, max_rows_per_unit=1, allow_null_units=True, **options).value <= 12
+    )  # noise of scale 0.2 around 2: above by e^-50
 
 
 @by_call
 def test_hostile_names(call):
     for name in ('x"; DROP TABLE t; --', "a,b", "k0", "u", "h", "café ☕", "[red]price[/red]", "price:0:100", "n"):
         table = pa.table({name: [1.0, 2.0, 3.0], "who are you?": ["a", "b", "c"]})
-        made = call(table, column=name, bounds=(0, 3), privacy_unit="who are you?", **LARGE)
+        made = call(table, column=name, bounds=(0, 3), privacy_unit="who are you?", max_rows_per_unit=1, **LARGE)
         assert made.value >= 0 and made.guarantee.unit == "one who are you?"
 
 
@@ -423,7 +431,13 @@ def test_a_search_compares_numbers_that_a_unit_moves_by_what_is_said(rho, neighb
 def test_the_ledger_is_charged_before_anything_is_drawn(call, tmp_path, monkeypatch):
     book = ds.Ledger(tmp_path / "budget", epsilon=1.0, delta=1e-6, unit="one customer",
                      neighbours="replace" if call is ds.mean else "add_remove")  # fmt: skip
-    options = {"column": "price", "bounds": (0, 100), "privacy_unit": "customer", "ledger": book}
+    options = {
+        "column": "price",
+        "bounds": (0, 100),
+        "privacy_unit": "customer",
+        "ledger": book,
+        "max_rows_per_unit": 1,
+    }
 
     source = ds.testing.insecure_source(1)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
@@ -461,7 +475,8 @@ WRONG = [
     ({"bounds": [(0, 1), (0, 1)]}, "bounds must be one pair"),
     ({"max_rows_per_unit": 0}, "max_rows_per_unit=0"),
     ({"max_rows_per_unit": 2.0}, "max_rows_per_unit must be"),
-    ({"max_rows_per_unit": 2, "privacy_unit": None}, "max_rows_per_unit needs a privacy_unit"),
+    ({"max_rows_per_unit": 2, "privacy_unit": "row"}, "max_rows_per_unit needs a privacy_unit"),
+    ({"privacy_unit": None}, "privacy_unit is missing"),
     ({"privacy_unit": 5}, "privacy_unit must be a column name"),
     ({"allow_null_units": 1}, "allow_null_units must be True or False"),
     ({"epsilon": None}, "epsilon"),
@@ -475,13 +490,20 @@ WRONG = [
 @by_call
 def test_bad_arguments_are_refused_before_anything_is_read(call):
     for wrong, message in WRONG:
-        options = {"column": "x", "bounds": (0, 1), "privacy_unit": "u", "epsilon": 1.0, **wrong}
+        options = {
+            "column": "x",
+            "bounds": (0, 1),
+            "privacy_unit": "u",
+            "max_rows_per_unit": 1,
+            "epsilon": 1.0,
+            **wrong,
+        }
         with pytest.raises(DpsieveError, match=message):
             pytest.fail(f"{wrong} was taken: {call('nowhere.parquet', **options)}")
 
 
 def test_bad_arguments_of_each():
-    nowhere = {"data": "nowhere.parquet", "column": "x", "bounds": (0, 1), "epsilon": 1.0}
+    nowhere = {"data": "nowhere.parquet", "column": "x", "privacy_unit": "row", "bounds": (0, 1), "epsilon": 1.0}
     for call, wrong, message in [
         (ds.sum, {"neighbours": "both"}, "neighbours is not known"),
         (ds.sum, {"p": 0}, "p=0"),
@@ -498,7 +520,9 @@ def test_bad_arguments_of_each():
 
 
 def test_true_numbers_are_not_shown():
-    rows = DuckDB().read_numbers(SALES, NumberColumns(("price",), "customer"), 1, salt=1)
+    rows = DuckDB().read_numbers(
+        SALES, aggregation(NumberColumns(("price",), "customer"), Contribution(rows=1), salt=1)
+    )
     assert repr(rows) == "<NumberRows: true numbers, not to be published>"
 
 
@@ -507,13 +531,13 @@ def test_bounds_are_numbers_that_steps_can_be_made_of():
     for job in (ds.sum, ds.mean):
         for bounds in ((0, 1.7e308), (0, 1e-300)):
             with pytest.raises(InvalidValue, match="bounds"):
-                job(table, column="x", bounds=bounds, rho=1.0)
+                job(table, column="x", privacy_unit="row", bounds=bounds, rho=1.0)
 
 
 def test_columns_in_different_units_of_measure_do_not_disturb_each_other():
     """With p they share one error, as columns in one unit of measure may."""
     table = pa.table({"clicks": [1.0, 2.0], "revenue": [1e5, 2e5]})
-    options = {"column": ["clicks", "revenue"], "bounds": [(0, 10), (0, 1e6)], "rho": 0.5}
+    options = {"column": ["clicks", "revenue"], "bounds": [(0, 10), (0, 1e6)], "privacy_unit": "row", "rho": 0.5}
     for job in (ds.sum, ds.mean):
         apart, together = (
             job(table, **options, **more).table.column("deviation").to_pylist() for more in ({}, {"p": 2})
@@ -524,7 +548,7 @@ def test_columns_in_different_units_of_measure_do_not_disturb_each_other():
 def test_too_many_columns_with_a_unit_are_refused():
     table = pa.table({f"c{i}": [1.0] for i in range(300)} | {"u": [1]})
     with pytest.raises(InvalidValue, match="256"):
-        ds.sum(table, column=table.column_names[:-1], bounds=(0, 1), rho=1.0, privacy_unit="u")
+        ds.sum(table, column=table.column_names[:-1], bounds=(0, 1), rho=1.0, privacy_unit="u", max_rows_per_unit=1)
 
 
 # Arrays
@@ -575,8 +599,8 @@ def test_arrays_that_are_refused_cost_nothing(call, tmp_path):
 @pytest.mark.parametrize("job", ["sum", "mean", "quantile"])
 def test_a_preview_of_a_table_of_an_array_and_of_neither(job):
     asked = {"job": job, "bounds": (0, 100), "epsilon": 1.0, **({"quantile": 0.5} if job == "quantile" else {})}
-    alone, array = ds.preview(**asked), ds.preview([1.0, 2.0], **asked)
+    alone, array = ds.preview(**asked, privacy_unit="row"), ds.preview([1.0, 2.0], **asked)
     table = ds.preview(SALES, column="price", **CUSTOMERS, **asked)
     assert alone.guarantee == array.guarantee and table.guarantee.unit == "one customer"
     with pytest.raises(DpsieveError, match="prise"):
-        ds.preview(SALES, column="prise", **asked)
+        ds.preview(SALES, column="prise", privacy_unit="row", **asked)

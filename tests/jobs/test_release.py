@@ -21,6 +21,7 @@ from dpsieve.testing import insecure_source
 pytestmark = pytest.mark.usefixtures("one_database")
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
+ONE = {"max_keys_per_unit": 1}
 
 
 def events(pairs):
@@ -41,7 +42,7 @@ def test_one_call_from_a_table_to_a_release():
 
 
 def test_without_a_unit_each_row_is_one():
-    release = ds.release(events(COMMON), key="key", **BUDGET)
+    release = ds.release(events(COMMON), key="key", privacy_unit="row", **BUDGET)
     assert release.guarantee.unit == "one row"
 
 
@@ -83,7 +84,9 @@ def test_a_unit_counts_once_however_many_rows_it_has():
 
 def test_counting_rows_up_to_a_bound():
     rows = [(user, "often") for user in range(400) for _ in range(7)]
-    release = ds.release(events(rows), key="key", privacy_unit="user", max_rows_per_key=5, **BUDGET)
+    release = ds.release(
+        events(rows), key="key", privacy_unit="user", max_keys_per_unit=1, max_rows_per_key=5, **BUDGET
+    )
     assert abs(release.table["count"][0].as_py() - 2000) < 150
     assert release.notes.contribution == "at most 1 key, 5 rows each"
 
@@ -175,7 +178,7 @@ class TestLedger:
             ("dpsieve.noise.keys_per_unit.KeysPerUnit.draw", {}),
             ("dpsieve.channels.lag.LagRows.draw", {"max_keys_per_unit": 1, "report_coverage": False}),
             ("dpsieve.discovery.selector.TypicalSize.draw", {"goal": "counts", "max_keys_per_unit": 3}),
-            ("dpsieve.jobs.release.private_scheme", {"sample_size": 10}),
+            ("dpsieve.jobs.release.private_scheme", {"sample_size": 10, "max_keys_per_unit": 1}),
         ],
     )
     def test_the_spend_is_written_before_anything_is_drawn(self, tmp_path, monkeypatch, draw, options):
@@ -190,7 +193,7 @@ class TestLedger:
 
 
 def test_an_estimate_over_no_keys_is_zero():
-    release = ds.release(pa.table({"n": [1, 2, 3]}), key="n", **BUDGET)
+    release = ds.release(pa.table({"n": [1, 2, 3]}), key="n", privacy_unit="row", **BUDGET)
     assert release.estimate(where=lambda keys: pc.greater(keys, 1)) == 0.0
 
 
@@ -201,25 +204,31 @@ def test_an_estimate_over_no_keys_is_zero():
 def test_preview_refuses_what_release_refuses(wrong):
     for call in (ds.release, ds.preview):
         with pytest.raises(DpsieveError, match=next(iter(wrong))):
-            call(events(COMMON), key="key", **BUDGET, **wrong)
+            call(events(COMMON), key="key", privacy_unit="row", **BUDGET, **wrong)
 
 
 def test_a_note_is_checked_before_anything_is_read(tmp_path):
     ledger, seen = ds.Ledger(tmp_path / "budget", epsilon=1.0, delta=1e-5, unit="one row"), []
     with pytest.raises(DpsieveError, match="note"):
-        ds.release(events(COMMON), key="key", ledger=ledger, note="a\nb", progress=seen.append, **BUDGET)
+        ds.release(
+            events(COMMON), key="key", privacy_unit="row", ledger=ledger, note="a\nb", progress=seen.append, **BUDGET
+        )
     assert seen == []
 
 
 def test_a_sample_of_chosen_size():
     pairs = [(f * 100_000 + u, f"key {f}") for f in range(300) for u in range(60)]
-    release = ds.release(events(pairs), key="key", privacy_unit="user", sample_size=100, epsilon=2.0, delta=1e-6)
+    release = ds.release(
+        events(pairs), key="key", privacy_unit="user", max_keys_per_unit=1, sample_size=100, epsilon=2.0, delta=1e-6
+    )
     assert 40 <= len(release) <= 160
     assert release.guarantee.epsilon == 2.0 and release.mechanism.last.epsilon == pytest.approx(1.9)
 
 
 def test_a_scheme():
-    release = ds.release(events(COMMON), key="key", privacy_unit="user", scheme=ds.ppswor(0.05), **BUDGET)
+    release = ds.release(
+        events(COMMON), key="key", privacy_unit="user", max_keys_per_unit=1, scheme=ds.ppswor(0.05), **BUDGET
+    )
     assert "ppswor" in repr(release.mechanism)
 
 
@@ -265,18 +274,22 @@ def test_a_seeded_release_is_marked():
         ({"max_keys_per_unit": 0}, "max_keys_per_unit"),
         ({"max_keys_per_unit": 1.5}, "max_keys_per_unit"),
         ({"max_rows_per_key": -1}, "max_rows_per_key"),
-        ({"max_rows_per_key": 3, "method": "stability"}, "max_rows_per_key"),
-        ({"max_rows_per_key": 3, "method": "optimal"}, "max_rows_per_key"),
+        ({"max_rows_per_key": 3, "method": "stability", **ONE}, "max_rows_per_key"),
+        ({"max_rows_per_key": 3, "method": "optimal", **ONE}, "max_rows_per_key"),
         ({"epsilon": 0}, "epsilon"),
         ({"epsilon": "1"}, "epsilon"),
         ({"delta": math.nan}, "delta"),
         ({"delta": 0.0}, "known in advance"),
-        ({"method": "laplace"}, "method"),
-        ({"method": "gaussian", "scheme": ds.ppswor(0.1)}, "scheme"),
-        ({"sample_size": 0}, "sample_size"),
-        ({"sample_size": 10, "scheme": ds.ppswor(0.1)}, "sample_size"),
+        ({"method": "laplace", **ONE}, "method"),
+        ({"method": "gaussian", "scheme": ds.ppswor(0.1), **ONE}, "scheme"),
+        ({"sample_size": 0, **ONE}, "sample_size"),
+        ({"sample_size": 10, "scheme": ds.ppswor(0.1), **ONE}, "sample_size"),
         ({"ledger": "budget.db"}, "ledger"),
-        ({"scheme": 0.1}, "scheme"),
+        ({"scheme": 0.1, **ONE}, "scheme"),
+        ({"known_keys": ["a"]}, "max_keys_per_unit is missing"),
+        ({"max_rows_per_key": 3}, "max_keys_per_unit is missing"),
+        ({"sample_size": 9}, "max_keys_per_unit is missing"),
+        ({"privacy_unit": ()}, "privacy_unit is missing.* 'user'"),
     ],
 )
 def test_bad_arguments_are_named(wrong, named):
@@ -318,10 +331,10 @@ class TestPreview:
     def test_it_reads_the_schema_only(self):
         with pytest.raises(DpsieveError, match=r"quer.*Did you mean 'key'|key"):
             ds.preview(data=events(COMMON), key="kez", privacy_unit="user", **BUDGET)
-        assert ds.preview(data=events(COMMON), key="key", **BUDGET).half == 14
+        assert ds.preview(data=events(COMMON), key="key", privacy_unit="row", **BUDGET).half == 14
 
     def test_intervals_are_as_narrow_as_it_says(self):
-        seen = ds.preview(key="q", epsilon=1.0, delta=1e-8)
+        seen = ds.preview(key="q", privacy_unit="row", epsilon=1.0, delta=1e-8)
         release = optimal(1.0, 1e-8).release([f"k{i}" for i in range(3000)], np.full(3000, 5000))
         widths = np.array(release.table["high"]) - np.array(release.table["low"])
         assert widths.max() <= seen.width
@@ -349,7 +362,7 @@ def test_a_preview_without_its_table_says_the_same(monkeypatch):
 @pytest.mark.parametrize("call", [ds.release, ds.preview])
 def test_a_note_without_a_ledger_is_refused(call):
     with pytest.raises(DpsieveError, match="note is kept in a ledger"):
-        call(events(COMMON), key="key", note="weekly", **BUDGET)
+        call(events(COMMON), key="key", privacy_unit="row", note="weekly", **BUDGET)
 
 
 @pytest.mark.parametrize("name", ["max_keys_per_unit", "max_rows_per_key"])

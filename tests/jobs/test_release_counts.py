@@ -33,7 +33,7 @@ def test_the_rows_are_those_of_the_mechanism_sorted_by_key(tmp_path):
     channel = ds.channels.optimal(**BUDGET, unit="one user")
     tokens = np.concatenate(
         [
-            channel.draw(counts[s : s + 30], source=source)
+            channel.draw(counts[s : s + 30], source=source).tokens
             for source in [ds.testing.insecure_source(7)]
             for s in range(0, 400, 30)
         ]
@@ -85,7 +85,7 @@ def test_many_batches_are_sorted_on_disk(tmp_path, monkeypatch):
     """More rows than are held at a time, on both sides of the sort."""
     monkeypatch.setattr(streamed, "_ROWS", 64)
     numbers = np.random.default_rng(3).permutation(1000)
-    made = release(batches(numbers, size=17, name="n"), tmp_path / "a", key="n")
+    made = release(batches(numbers, size=17, name="n"), tmp_path / "a", key="n", privacy_unit="row")
     assert made.table.column("n").to_pylist() == list(range(1000))
 
 
@@ -110,7 +110,7 @@ VALUES = {
 @pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
 def test_keys_keep_their_type(tmp_path, values):
     given = pa.record_batch({"key": values, "count": [900] * len(values)})
-    made = release([given], tmp_path / "a", key="key")
+    made = release([given], tmp_path / "a", key="key", privacy_unit="row")
     ds.channels.optimal(**BUDGET).release(values, [900] * len(values)).save(tmp_path / "b")
     expected = ds.Release.load(tmp_path / "b")
     assert made.table.schema == expected.table.schema and str(made.keys) == str(expected.keys)
@@ -119,7 +119,7 @@ def test_keys_keep_their_type(tmp_path, values):
 def test_several_key_columns(tmp_path):
     rows = [("b", 1), ("a", 2), ("a", 1)]
     given = [pa.record_batch({"c d": [row[0]], 'e"': [row[1]], "count": [900]}) for row in rows]
-    made = release(given, tmp_path / "a", key=["c d", 'e"'])
+    made = release(given, tmp_path / "a", key=["c d", 'e"'], privacy_unit="row")
     assert made.keys.to_pylist() == [{"c d": c, 'e"': e} for c, e in sorted(rows)]
 
 

@@ -24,7 +24,9 @@ def test_whole_numbers_of_numpy_are_whole_numbers():
 
 def test_known_keys_may_be_a_file(tmp_path):
     (tmp_path / "drinks").write_text("tea\nmate\n")
-    release = ds.release(LOG, key="drink", privacy_unit="user", known_keys=tmp_path / "drinks", **BUDGET)
+    release = ds.release(
+        LOG, key="drink", privacy_unit="user", max_keys_per_unit=1, known_keys=tmp_path / "drinks", **BUDGET
+    )
     assert release.table["drink"].to_pylist() == ["mate", "tea"]
 
 
@@ -37,11 +39,16 @@ def test_keys_that_are_no_numbers_can_be_saved(tmp_path):
 
 @pytest.mark.parametrize("job", ["sum", "mean", "quantile"])
 def test_a_preview_without_data_needs_no_column(job):
-    asked = {"bounds": (0, 100), "epsilon": 1.0, **({"quantile": 0.5} if job == "quantile" else {})}
+    asked = {
+        "bounds": (0, 100),
+        "privacy_unit": "row",
+        "epsilon": 1.0,
+        **({"quantile": 0.5} if job == "quantile" else {}),
+    }
     assert ds.preview(job=job, column=None, **asked) == ds.preview(job=job, **asked)
 
 
 def test_a_preview_names_what_is_wrong():
     for wrong, name in (({"jobs": 1}, "jobs"), ({"epsilon": None}, "epsilon"), ({}, "delta is missing")):
         with pytest.raises((DpsieveError, InvalidType), match=name):
-            ds.preview(**{"epsilon": 1.0, **({} if not wrong else {"delta": 1e-8}), **wrong})
+            ds.preview(**{"privacy_unit": "row", "epsilon": 1.0, **({} if not wrong else {"delta": 1e-8}), **wrong})

@@ -8,7 +8,7 @@ from helpers.statistical import assert_cdf, binomial_band
 from scipy import special
 
 import dpsieve as ds
-from dpsieve.accounting.gaussian import gaussian_delta
+from dpsieve.accounting.curves import gaussian_delta
 from dpsieve.errors import DpsieveError, NotCertified
 from dpsieve.noise.known_keys import known_keys
 from dpsieve.privacy import Gaussian
@@ -64,12 +64,12 @@ def test_what_is_drawn(made):
     edges = np.unique(np.round(made.scale * np.linspace(-3, 3, 61)).astype(np.int64))
     reach = math.ceil(45 * made.scale)
     cumulative = np.cumsum(masses(made, reach))
-    assert_cdf(made.draw(np.full(200_000, 1000)) - 1000, edges, lambda k: cumulative[k + reach])
+    assert_cdf(made.draw(np.full(200_000, 1000)).tokens - 1000, edges, lambda k: cumulative[k + reach])
 
 
 @pytest.mark.parametrize("made", [known_keys(0.5), known_keys(1.0, 1e-6, 40), known_keys(0.1, 1e-6, 5000)])
 def test_intervals_hold_and_are_short(made):
-    reading = made.read(made.draw(np.full(100_000, 50_000)))
+    reading = made.read(made.draw(np.full(100_000, 50_000)).tokens)
     held = int(((reading.low <= 50_000) & (reading.high >= 50_000)).sum())
     exact = masses(made, made.half_width(0.95)).sum()
     assert binomial_band(100_000, exact)[0] <= held <= binomial_band(100_000, exact + 0.002)[1]

@@ -19,8 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import linalg, sparse, stats
 
-from dpsieve.accounting.gaussian import gaussian_delta, gaussian_epsilon
-from dpsieve.accounting.renyi import zcdp_epsilon
+from dpsieve.accounting.curves import gaussian_delta, gaussian_epsilon, zcdp_epsilon
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, InvalidValue, NotCertified
 from dpsieve.numbers import loops
 from dpsieve.numbers.dyadic_grid import DyadicGrid

@@ -13,7 +13,7 @@ from helpers.arrays import private_quantile
 from helpers.statistical import assert_follows, binomial_band
 
 import dpsieve as ds
-from dpsieve.accounting.renyi import zcdp_epsilon
+from dpsieve.accounting.curves import zcdp_epsilon
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, InvalidValue, NotCertified
 from dpsieve.numbers import gaps as gap_quantiles
 from dpsieve.numbers.dyadic_grid import DyadicGrid

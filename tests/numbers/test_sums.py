@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse, special, stats
 
-from dpsieve.accounting.gaussian import gaussian_sigma
+from dpsieve.accounting.curves import gaussian_sigma
 from dpsieve.errors import BudgetExceeded, CorruptRelease, DpsieveError, InvalidValue, NotCertified
 from dpsieve.numbers import box as box_grid
 from dpsieve.numbers.box import BoxGrid, best_noise, sum_noise, unit_means_noise

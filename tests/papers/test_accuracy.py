@@ -46,7 +46,7 @@ def test_aggregation_errors_are_those_of_draws(counts):
     epsilon, delta, k, runs, source = 1.0, 0.05, 7, 1000, SystemSource()
     one, sums = NoisySketch(epsilon, delta, k), RoundedSketch(epsilon, delta, k, len(counts))
     parts = [sum(one.draw(np.array([c]), 0, source).tokens[0] for c in counts) for _ in range(runs)]
-    whole = sums.draw(np.full(20 * runs, sum(counts) * (k + 1)), 0, source).tokens
+    whole = sums.draw(np.full(20 * runs, sum(counts) * (k + 1)), 0, source).tokens / sums.resolution
     squares = [(np.asarray(published) - sum(counts)) ** 2 for published in (parts, whole)]
     for found, exact in zip(squares, aggregation_errors(epsilon, delta, k, counts), strict=True):
         assert abs(found.mean() - exact**2) <= 8 * found.std() / math.sqrt(len(found)) + 1e-9

@@ -67,8 +67,8 @@ def test_two_keys_are_the_concordance_of_a_pair(name):
 def test_many_keys_that_share_a_cell():
     """A key of 100 against a crowd of 100,000 and more: as drawn, within what chance allows."""
     channel, n = CHANNELS["optimal"], 20_000
-    crowd = channel.draw(np.repeat([95], 40 * n)).reshape(n, 40).max(axis=1)
-    key, above = channel.draw(np.full(n, 100)), channel.draw(np.full(n, 105))
+    crowd = channel.draw(np.repeat([95], 40 * n)).tokens.reshape(n, 40).max(axis=1)
+    key, above = channel.draw(np.full(n, 100)).tokens, channel.draw(np.full(n, 105)).tokens
     low, high = binomial_band(n, key_concordance(channel, 100, [95, 105], [40, 1]))
     assert low <= ((crowd < key) & (key < above)).sum() <= high
     assert key_concordance(channel, 100, [90, 100], [10**5, 50]) == pytest.approx(

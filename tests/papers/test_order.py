@@ -65,7 +65,7 @@ def test_no_pair_is_ordered_better_than_by_the_optimal_channel(epsilon, delta, s
 
 def test_concordance_of_drawn_tokens(channel):
     count, i1, i2 = 100_000, 12, 14
-    one, two = channel.draw(np.full(count, i1)), channel.draw(np.full(count, i2))
+    one, two = channel.draw(np.full(count, i1)).tokens, channel.draw(np.full(count, i2)).tokens
     coin = np.random.default_rng().random(count) < 0.5
     agree = ((one < two) | ((one == two) & coin)).sum()
     low, high = binomial_band(count, float(concordance(channel, i1, i2)))
@@ -88,7 +88,7 @@ def test_kendall_tau_is_a_mean_over_pairs(channel, frequencies):
 
 def test_kendall_tau_of_drawn_tokens(channel):
     frequencies, rounds = np.array([3, 5, 8, 8, 12, 13, 20, 40, 41]), 20_000
-    tokens = channel.draw(np.tile(frequencies, rounds)).reshape(rounds, -1)
+    tokens = channel.draw(np.tile(frequencies, rounds)).tokens.reshape(rounds, -1)
     a, b = np.triu_indices(len(frequencies), 1)
     differ = frequencies[a] < frequencies[b]
     seen = np.sign(tokens[:, b] - tokens[:, a])[:, differ].mean(axis=1).mean()
@@ -122,10 +122,10 @@ class TestTopK:
     def test_drawn_tokens(self, channel, k):
         frequencies, counts, rounds = [14, 16, 17, 20, 23], [30, 5, 1, 2, 2], 10_000
         keys = np.sort(np.repeat(frequencies, counts))[::-1]
-        tokens = channel.draw(np.tile(keys, rounds)).reshape(rounds, -1)
+        tokens = channel.draw(np.tile(keys, rounds)).tokens.reshape(rounds, -1)
         rng = np.random.default_rng()
         # One of the top k, at random, is reported and above all others, ties broken by coins.
-        tokens = np.where(tokens > 0, tokens + rng.random(tokens.shape) * 0.5 / channel.resolution, 0.0)
+        tokens = np.where(tokens > 0, tokens + rng.random(tokens.shape) * 0.5, 0.0)
         mine = tokens[np.arange(rounds), rng.integers(0, k, rounds)]
         seen = ((mine > 0) & (mine > tokens[:, k:].max(axis=1))).sum()
         low, high = binomial_band(rounds, top_k_recall(channel, frequencies, counts, k))
@@ -147,7 +147,7 @@ class TestTopK:
 class TestQuantiles:
     def test_of_counts(self):
         channel = simple(1.0, 1e-8)
-        tokens = np.array([3.0, 10.0, 20.0, 30.0])
+        tokens = np.array([3, 10, 20, 30])
         counts = channel.likeliest(tokens)
         assert (
             frequency_quantiles(channel, tokens, [0, 0.25, 0.5, 0.51, 1]).tolist() == counts[[0, 0, 1, 2, 3]].tolist()
@@ -155,7 +155,7 @@ class TestQuantiles:
         assert frequency_quantiles(channel, tokens).tolist() == counts[:3].tolist()
 
     def test_weights_speak_for_unreported_keys(self, private):
-        tokens = private.draw(np.repeat([15, 200], [2000, 500]))
+        tokens = private.draw(np.repeat([15, 200], [2000, 500])).tokens
         tokens = tokens[tokens > 0]
         reported, everyone = (
             frequency_quantiles(private, tokens, [0.3, 0.6], keys=keys) for keys in ("reported", "all")
@@ -184,10 +184,10 @@ def test_bad_input_is_named():
         "k": [
             lambda: top_k_recall(channel, [1, 7], None, 0),
             lambda: top_k_recall(channel, [1, 7], None, 3),
-            lambda: frequency_quantiles(channel, [3.0], keys="some"),
+            lambda: frequency_quantiles(channel, [3], keys="some"),
         ],
-        "tokens": [lambda: frequency_quantiles(channel, []), lambda: frequency_quantiles(channel, [0.0])],
-        "quantiles": [lambda: frequency_quantiles(channel, [3.0], 2), lambda: frequency_quantiles(channel, [3.0], "x")],
+        "tokens": [lambda: frequency_quantiles(channel, []), lambda: frequency_quantiles(channel, [0])],
+        "quantiles": [lambda: frequency_quantiles(channel, [3], 2), lambda: frequency_quantiles(channel, [3], "x")],
     }
     for name, calls in bad.items():
         for call in calls:

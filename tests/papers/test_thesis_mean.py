@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from scipy import sparse, stats
 
-from dpsieve.accounting.renyi import zcdp_delta, zcdp_rho
+from dpsieve.accounting.curves import zcdp_delta, zcdp_rho
 from dpsieve.errors import DpsieveError, NotCertified
 from dpsieve.numbers import gaps as gap_quantiles
 from dpsieve.numbers.rows import BoundedRows

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import dpsieve as ds
-from dpsieve.accounting.repeated import repeated_delta
+from dpsieve.accounting.composition import repeated_delta
 
 
 def composed_delta(count, epsilon, delta, total):
@@ -65,9 +65,9 @@ def test_a_median_of_rank_error_below_a_sixth_may_be_off_by_more_than_sigma():
 def test_an_unbiased_estimate_of_a_single_unit_is_one_on_average():
     """Lemma D.1 (first version): E a = 1 for h = 1; 1/delta is the average over the tokens that are reported then."""
     delta = 0.1
-    unbiased = ds.channels.optimal(0.5, delta).estimator(kind="unbiased")
+    unbiased = ds.papers.weighted_sampling.unbiased(ds.channels.optimal(0.5, delta))
     assert unbiased.expectation([1])[0] == pytest.approx(1.0)
-    assert unbiased.value([0.5, 1.0]) == pytest.approx(1 / delta)
+    assert unbiased.value([1, 2]) == pytest.approx(1 / delta)
 
 
 def test_the_scaling_of_listing_5_1():
@@ -117,7 +117,7 @@ def test_the_listed_threshold_of_lemma_2_27_belongs_to_the_first_budget():
     first, second, delta = 0.8, 0.2, 1e-6
     threshold, printed = (math.log(1 / delta) / epsilon + 2 for epsilon in (first, second))
     assert printed > 3 * threshold
-    vector = ds.SparseVector.private(
+    vector = ds.papers.thesis.private_vector(
         [1], [5], neighbours="one_entry", dimension=2**20, epsilon=first, delta=delta, variant="korolova"
     )
     assert abs(vector.mechanism.threshold - threshold) < 2

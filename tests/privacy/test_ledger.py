@@ -502,7 +502,7 @@ def test_a_noted_head_finds_what_the_chain_alone_cannot(path, ledger):
     for attempt in (ledger.verify, ledger.history, ledger.spent, ledger.remaining, lambda: ledger.spend(DAY)):
         with pytest.raises(LedgerError):
             attempt()
-    with pytest.raises(InvalidType, match="a head must be text, not int"):
+    with pytest.raises(InvalidType, match="head has the type int"):
         Ledger(path, expect_head=7)
 
 
@@ -884,9 +884,8 @@ class TestWhatMechanismsReallyCost:
             ledger.spend(Odd(0.1, noise="laplace", unit=self.UNIT))
 
     def test_a_ledger_may_be_named_by_its_path(self, path):
-        from dpsieve.jobs.run import charge
+        from dpsieve.jobs.run import charge, open_ledger
         from dpsieve.noise.known_keys import known_keys
-        from dpsieve.privacy.ledger import open_ledger
 
         Ledger(path, epsilon=1.0, delta=1e-6, unit="one row")
         mechanism = known_keys(0.1)

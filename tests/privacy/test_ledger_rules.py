@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from dpsieve.accounting.composition import convert_to_replacement
-from dpsieve.accounting.gaussian import gaussian_curve, gaussian_delta
-from dpsieve.accounting.renyi import range_divergence, renyi_delta
+from dpsieve.accounting.curves import gaussian_curve, gaussian_delta, range_divergence, renyi_delta
 from dpsieve.errors import BudgetExceeded, InvalidType, InvalidValue, LedgerError
 from dpsieve.numbers.gaps import GapQuantiles
 from dpsieve.privacy import (  # fmt: skip
@@ -50,7 +49,7 @@ def admitted(budget, spend, most=2000):
     rules, cost = Rules.of(budget), spend if isinstance(spend, Cost) else Cost(spend)
     one = rules.totals(cost)
     division = rules.divisions[rules.choose(one)]
-    fits = (division.find_rule(one.times(Fraction(n)), budget.epsilon, rules.orders) for n in range(1, most))
+    fits = (rules.find_rule(one.times(Fraction(n)), division) for n in range(1, most))
     return next((n for n, rule in enumerate(fits) if rule is None), most)
 
 
@@ -108,10 +107,10 @@ def worst_delta(budget, moves):
 
     @cache
     def allowed(counts, first):
-        totals = rules.nothing()
+        totals = rules.totals()
         for count, one in zip(counts, each, strict=True):
             totals = totals.plus(one.times(Fraction(count))) if count else totals  # 0 times infinity is no number
-        return divisions[first].find_rule(totals, budget.epsilon, rules.orders) is not None
+        return rules.find_rule(totals, divisions[first]) is not None
 
     @cache
     def value(counts, first, loss):

@@ -92,7 +92,7 @@ def releases():
         "sketch": sketch.release(1.0, 1e-3, source=source),
         "sum of sketches": merged.release(1.0, 1e-3, source=source),
         "universe": sketch.release(1.0, universe=range(50), source=source),
-        "universe, bounded": release_bounded_merge(merged, 1.0, universe=range(50), source=source),
+        "universe, bounded": release_bounded_merge(sketch, epsilon=1.0, universe=range(50), source=source),
         "releases added up": merge_releases(*(sketch.release(1.0, 1e-3, source=source) for _ in range(3))),
         "users": users.release(1.0, 1e-3, source=source),
         "key set": discovered(method="greedy"),
@@ -112,6 +112,7 @@ def releases():
         "mean, units counted": ds.mean(
             pa.table({"a": [1.0, 2.0], "b": [3.0, 4.0]}),
             column=["a", "b"],
+            privacy_unit="row",
             bounds=(0, 8),
             rho=0.1,
             neighbours="add_remove",

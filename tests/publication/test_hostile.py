@@ -175,7 +175,7 @@ def test_numbers_with_control_characters_in_names_or_notes(tmp_path, odd):
     saved.write()
     assert saved.load(saved.folder).table.equals(table)
     with pytest.raises(InvalidValue, match=r"column (has line breaks or control characters|is blank)"):
-        ds.sum(pa.table({"a": [1.0], odd: [2.0]}), column=["a", odd], bounds=(0, 1), rho=1.0)
+        ds.sum(pa.table({"a": [1.0], odd: [2.0]}), column=["a", odd], privacy_unit="row", bounds=(0, 1), rho=1.0)
 
 
 @pytest.mark.parametrize("where", ["publication.from_json", "folders.read_json", "folders.read_table"])

@@ -13,7 +13,7 @@ from dpsieve.channels import release_sample
 from dpsieve.codec import encode
 from dpsieve.errors import CorruptRelease, DpsieveError, InvalidType, InvalidValue, NotCertified
 from dpsieve.noise.known_keys import known_keys
-from dpsieve.privacy.composed import Composed, Use, remaining
+from dpsieve.privacy.mechanism import Composed, Use, remaining
 from dpsieve.testing import insecure_source
 
 
@@ -101,7 +101,7 @@ def test_a_composition_is_checked_when_it_is_made():
         Composed(0.001, 0.0, (Use(plain),))
     with pytest.raises(InvalidType):
         Use(Composed(1.0, 1e-3, (Use(plain),)))
-    wrong = ((5, InvalidType), ((), InvalidType), ((Use(plain),) * 17, InvalidValue))
+    wrong = ((5, InvalidType), ((), InvalidValue), ((Use(plain),) * 17, InvalidValue))
     for uses, error in wrong:
         with pytest.raises(error):
             Composed(20.0, 0.5, uses)
@@ -189,8 +189,9 @@ FALSE_TABLES = {
     "another count": lambda t: edited(t, "count", 1, t["count"][1].as_py() + 1),
     "low above high": lambda t: edited(t, "low", 0, t["high"][0].as_py() + 1),
     "another weight": lambda t: edited(t, "weight", 2, t["weight"][2].as_py() + 1),
-    "a token between two": lambda t: edited(t, "token", 2, t["token"][2].as_py() + 0.5),
-    "a token without end": lambda t: edited(t, "token", 2, float("inf")),
+    "another token": lambda t: edited(t, "token", 2, t["token"][2].as_py() * 2),
+    "a token without end": lambda t: edited(t, "token", 2, 2**63 - 1),
+    "tokens as floats": lambda t: t.set_column(t.column_names.index("token"), "token", t["token"].cast(pa.float64())),
     "a null key": lambda t: edited(t, "key", 1, None),
     "a key twice": lambda t: edited(t, "key", 1, t["key"][0].as_py()),
     "keys out of order": lambda t: t.take([1, 0, 2, 3]),
@@ -222,13 +223,13 @@ def test_a_false_table_is_not_saved(tmp_path, change):
 @pytest.mark.parametrize(
     "release, token",
     [
-        (lambda: ds.channels.optimal(1.0, 1e-3).release(["a"], [500]), 2.0**-30),
-        (lambda: ds.channels.simple(1.0, 1e-3).release(["a"], [500]), 3e12),
-        (lambda: ds.channels.simple(1.0, 0.1, ds.sampling.custom([0.0] * 300 + [1.0])).release(["a"], [500]), 2.0),
-        (lambda: ds.channels.sample_threshold(0.3, 12).release(["a"], [500]), 11.0),
-        (lambda: known_keys(1.0).release(["a"], [500]), 0.5),
+        (lambda: ds.channels.optimal(1.0, 1e-3).release(["a"], [500]), 0),
+        (lambda: ds.channels.simple(1.0, 1e-3).release(["a"], [500]), 3 * 10**12),
+        (lambda: ds.channels.simple(1.0, 0.1, ds.sampling.custom([0.0] * 300 + [1.0])).release(["a"], [500]), 2),
+        (lambda: ds.channels.sample_threshold(0.3, 12).release(["a"], [500]), 11),
+        (lambda: known_keys(1.0).release(["a"], [500]), 500.0),
     ],
-    ids=["between two", "too large", "below the sample", "below the threshold", "not whole"],
+    ids=["nothing", "too large", "below the sample", "below the threshold", "not an integer"],
 )
 def test_a_token_that_cannot_be_drawn_is_refused(release, token):
     honest = release()

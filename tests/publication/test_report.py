@@ -56,14 +56,15 @@ def test_names_of_columns_and_units_are_text():
     assert "<b>x" not in page and "<i>" not in page and "&lt;i&gt;" in page
 
 
-def test_what_bounding_kept_and_the_ledger_entry_have_their_place():
+def test_coverage_and_the_ledger_entry_are_listed_once():
     made = optimal(1.0, 1e-3).release(["tea"], [900])
-    assert "What bounding kept" not in report_page(made) and "entry in the ledger" not in report_page(made)
-    notes = Notes("at most 5 keys, once each", coverage=Coverage(0.38, 0.35, 0.41), entry=3)
+    assert "What is counted" not in report_page(made) and "entry in the ledger" not in report_page(made)
+    notes = Notes("at most 5 keys, once each", coverage=Coverage(0.38, 0.35, 0.41), entry=3, purpose="week 7")
     page = report_page(replace(made, notes=notes))
     kept = "A unit adds at most 5 keys, once each: about 62 % (59 to 65 %) of all pairs of a unit and a key are not "
     kept += "counted."
-    assert f"<h2>What bounding kept</h2><p>Counts and intervals are of what was kept. {kept}</p>" in page
+    assert f"units that hold a key may be higher. {kept}</p></section>" in page and "<h2>What is counted</h2>" in page
+    assert page.count("62 %") == 1 and "<dt>coverage" not in page and "<dt>purpose</dt><dd>week 7</dd>" in page
     assert "<dt>entry in the ledger</dt><dd>3</dd>" in page and "intervals are of the bounded count." in page
 
 
@@ -127,8 +128,23 @@ def test_frequencies_reported_half_of_the_time():
     assert curve["lines"]["this release"] == sorted(curve["lines"]["this release"])
 
 
+def test_a_page_names_what_its_numbers_are():
+    table = pa.table({"user": list(range(900)), "price": [5.0] * 900, "drink": ["tea"] * 900})
+    numbers = {"column": "price", "bounds": (0, 10), "privacy_unit": "user", "max_rows_per_unit": 3, "epsilon": 1.0}
+    total, mean = report_page(ds.sum(table, **numbers)), report_page(ds.mean(table, **numbers))
+    assert "<h1>Sum of price</h1>" in total and "<dd>0 to 10</dd>" in total and "the sum of price is about" in total
+    assert "<h1>Mean of price</h1>" in mean
+    assert "<h1>Quantile 0.5</h1>" in report_page(ds.quantile(table, quantile=0.5, **numbers))
+    keys = {"key": "drink", "privacy_unit": "user", "epsilon": 1.0, "delta": 1e-8}
+    assert "<h1>The most common 1 key: drink</h1>" in report_page(ds.top_k(table, k=1, **keys))
+    page = report_page(ds.release(table, **keys, max_keys_per_unit=2))
+    assert "Read a row as: the count of &#x27;tea&#x27; is about" in page and "1 in 100,000,000" in page
+    assert "a person may have many rows" not in page
+    assert "a person may have many rows" in report_page(ds.release(table, **keys | {"privacy_unit": "row"}))
+
+
 def test_the_factor_is_rounded_up():
-    assert "weak promise" in report_page(ds.channels.known_keys(20.0).release(["a"], [5]))
+    assert "the guarantee is weak" in report_page(ds.channels.known_keys(20.0).release(["a"], [5]))
     for epsilon, factor in [(0.7, "2.02"), (1.0, "2.72"), (0.01, "1.02"), (20.0, "4.86e+08")]:
         assert f"a factor of at most {factor}" in report_page(ds.channels.known_keys(epsilon).release(["a"], [5]))
 

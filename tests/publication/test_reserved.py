@@ -131,3 +131,55 @@ def test_a_terminated_process_leaves_nothing(tmp_path, what):
     done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
     assert done.returncode == -signal.SIGTERM, done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+AT_EACH_STEP = """
+import contextlib, os, shutil, signal, sys
+from dpsieve import locks
+from dpsieve.publication import folders
+
+FILES, NUMBER = {contextlib.__file__, folders.__file__, locks.__file__}, getattr(signal, sys.argv[1])
+
+def child(step):
+    steps, place = 0, folders.Reserved("x")
+
+    def trace(frame, event, argument):
+        nonlocal steps
+        # An interpreter that is not traced looks for signals before it returns, not as it does.
+        returns = event == "return" and frame.f_code is folders.Reserved.__enter__.__code__
+        if frame.f_code.co_filename in FILES and not returns:
+            steps += 1
+            if steps == step:
+                os.kill(os.getpid(), NUMBER)
+        return trace
+
+    sys.settrace(trace)
+    with place:
+        sys.settrace(None)
+        os._exit(3 if steps < step else 4)  # no further step; the signal was lost
+
+ended = set()
+for step in range(1, 1000, int(sys.argv[2])):
+    process = os.fork()
+    if not process:
+        try:
+            child(step)
+        except KeyboardInterrupt:
+            os._exit(1)
+    code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    if code == 3:
+        break
+    assert code != 4, f"step {step}: the signal was lost"
+    assert not os.listdir(), f"step {step}: {os.listdir()} remains"
+    ended.add(code)
+assert step > 50 and ended <= {-NUMBER, 1}, (step, ended)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize(("name", "stride"), [("SIGTERM", 1), ("SIGHUP", 17), ("SIGINT", 7)])
+def test_a_signal_at_any_step_of_taking_a_place_leaves_nothing(tmp_path, name, stride):
+    """Each step is a forked process, which ends there."""
+    command = [sys.executable, "-c", AT_EACH_STEP, name, str(stride)]
+    done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -16,11 +16,12 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from helpers.counting import aggregation
 
 import dpsieve as ds
 from dpsieve.engines import Columns, DuckDB
 from dpsieve.errors import InvalidValue
-from dpsieve.privacy.contribution import Contribution
+from dpsieve.privacy.guarantee import Contribution
 from dpsieve.publication.folders import Reserved
 from dpsieve.publication.table_files import file_table, formulas, write_table
 from dpsieve.testing import insecure_source
@@ -66,14 +67,15 @@ def test_every_text_comes_back_as_it_was(tmp_path, read):
     if read == "csv":
         found = [row[0] for row in parsed(path.read_bytes().decode())[1:]]
     elif read == "pandas":
-        found = pd.read_csv(path, dtype={"key": str}, keep_default_na=False)["key"].tolist()
+        engine = "c" if pd.__version__ >= "3" else "python"  # the reader in C of pandas 2 loses NUL
+        found = pd.read_csv(path, dtype={"key": str}, keep_default_na=False, engine=engine)["key"].tolist()
     elif read == "polars":
         found = pl.read_csv(path, schema_overrides={"key": pl.String})["key"].to_list()
     elif read == "duckdb":
         rows = duckdb.read_csv(str(path), all_varchar=True, header=True).fetchall()
         found = [row[0] or "" for row in rows]  # it reads an empty field as null, also in quotes
     else:
-        counted = DuckDB().aggregate(str(path), Columns(("key",)), Contribution(), salt=1)
+        counted = DuckDB().aggregate(str(path), aggregation(Columns(("key",)), Contribution(), salt=1))
         found = ["", *counted.keys["key"].to_pylist()]
     assert sorted(found) == sorted(HOSTILE)
 

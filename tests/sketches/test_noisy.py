@@ -9,6 +9,7 @@ from helpers.statistical import assert_follows, binomial_band
 
 from dpsieve.errors import DpsieveError, NotCertified
 from dpsieve.noise.known_keys import laplace_tail
+from dpsieve.papers.thesis.standard_sketches import StandardSketch
 from dpsieve.randomness import SystemSource
 from dpsieve.sketches.laplace_noise import NoisySketch, any_above, find_threshold
 
@@ -40,7 +41,7 @@ def divergence(p, q, epsilon):
 def test_no_output_tells_neighbouring_streams_apart(standard):
     """Every neighbouring pair of streams of up to 4 items over 4 keys, 2 counters; every output, in both directions."""
     epsilon, universe = 1.5, "abcd"
-    made = NoisySketch(epsilon, 0.03, 2, standard=standard)
+    made = (StandardSketch if standard else NoisySketch)(epsilon, 0.03, 2)
     delta = made.certify().worst
     states, pairs = {}, set()
     for stream, less in neighbours(universe, 4):
@@ -136,7 +137,7 @@ def test_a_unit_of_several_items_is_paid_for_by_its_steps():
 
 
 def test_a_lower_threshold_is_not_certified():
-    made = NoisySketch(1.0, 1e-6, 100, 3)
+    made = NoisySketch(1.0, 1e-6, 100, items_per_unit=3)
     vars(made)["threshold"] = made.threshold - 1
     with pytest.raises(NotCertified):
         made.certify()
@@ -149,8 +150,7 @@ def test_a_lower_threshold_is_not_certified():
         (lambda: NoisySketch(0.0, 1e-6, 10), "epsilon"),
         (lambda: NoisySketch(1.0, 1e-300, 10), "delta"),
         (lambda: NoisySketch(1.0, 1e-6, 0), "counters"),
-        (lambda: NoisySketch(1.0, 1e-6, 10, 0), "items_per_unit"),
-        (lambda: NoisySketch(1.0, 1e-6, 10, standard=1), "standard"),
+        (lambda: NoisySketch(1.0, 1e-6, 10, items_per_unit=0), "items_per_unit"),
     ],
 )
 def test_mistakes(wrong, named):

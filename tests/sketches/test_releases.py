@@ -13,10 +13,11 @@ from helpers.statistical import binomial_band
 
 import dpsieve as ds
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, UnreadableData
-from dpsieve.papers.thesis import release_bounded_merge
+from dpsieve.papers.thesis import release_bounded_merge, release_counters
+from dpsieve.papers.thesis.bounded_merge import merge_counters
 from dpsieve.privacy.mechanism import Outcome, from_json
 from dpsieve.randomness.noise import discrete_laplace
-from dpsieve.sketches import MergedSketch, MisraGries, release_counters, sketch_from_bytes
+from dpsieve.sketches import MergedSketch, MisraGries, sketch_from_bytes
 from dpsieve.sketches.laplace_noise import NoisySketch
 from dpsieve.sketches.one_sided_noise import OneSidedSketch
 from dpsieve.sketches.rounded_noise import RoundedSketch
@@ -131,9 +132,9 @@ def test_an_empty_release_does_not_tell_an_empty_stream_from_one_item(tmp_path, 
 class TestUniverse:
     def test_of_equal_tokens_the_public_order_decides(self, monkeypatch):
         """One place in the release and three equal tokens: that a key occurs must not bring it to the front."""
-        outcome = Outcome(np.full(1, 50.0), {"lost": 1})
+        outcome = Outcome(np.full(1, 50), {"lost": 1})
         monkeypatch.setattr(SummedSketch, "draw", lambda self, values, items, source: outcome)
-        monkeypatch.setattr(SummedSketch, "draw_zeros", lambda self, held, source: (np.array([2, 0]), np.full(2, 50.0)))
+        monkeypatch.setattr(SummedSketch, "draw_zeros", lambda self, held, source: (np.array([2, 0]), np.full(2, 50)))
         release = sketch_of(["b"], 1).release(1.0, universe=["a", "b", "c"])
         assert release.table["key"].to_pylist() == ["a"]
 
@@ -197,14 +198,17 @@ class TestUniverse:
 class TestMerged:
     def test_sums_and_bounded_merges_hold_the_truth(self):
         parts = [zipf(30_000, seed) for seed in range(6)]
-        merged = MergedSketch.of(*(sketch_of(part, 60) for part in parts))
+        sketches = [sketch_of(part, 60) for part in parts]
+        merged, (bounded, lost) = MergedSketch.of(*sketches), merge_counters(sketches)
         whole, counts = np.concatenate(parts), np.bincount(np.concatenate(parts))
-        assert (merged.sources, merged.items) == (6, len(whole)) and len(merged) <= 60
-        assert merged.decrements <= merged.items / 61
+        assert (merged.sources, merged.items) == (6, len(whole)) and len(bounded.keys) <= 60
+        assert merged.decrements <= merged.items / 61 and lost <= merged.items / 61
+        counters = dict(zip(bounded.keys.to_pylist(), bounded.values.tolist(), strict=True))
         for key in range(1, 50):
             assert merged.estimate(key) <= counts[key] <= merged.upper(key)
-        for release_merged in (MergedSketch.release, release_bounded_merge):
-            release = release_merged(merged, 1.0, 1e-6, source=insecure_source(1))
+            assert counters.get(key, 0) <= counts[key] <= counters.get(key, 0) + lost
+        budget = {"epsilon": 1.0, "delta": 1e-6, "source": insecure_source(1)}
+        for release in (merged.release(**budget), release_bounded_merge(*sketches, **budget)):
             truth = truths(release.table, whole)
             held = (release.table["low"].to_numpy() <= truth) & (truth <= release.table["high"].to_numpy())
             assert len(release) > 3 and (~held).sum() <= 4
@@ -263,19 +267,21 @@ class TestMerged:
                 sketch_from_bytes(wrong)
 
     def test_over_a_universe(self):
-        merged = sketch_of(["tea"] * 500, 5).merge(sketch_of(["tea"] * 500 + ["milk"] * 200, 5))
-        for release_merged in (MergedSketch.release, release_bounded_merge):
-            release = release_merged(merged, 1.0, universe=["tea", "milk", "salt"])
+        sketches = sketch_of(["tea"] * 500, 5), sketch_of(["tea"] * 500 + ["milk"] * 200, 5)
+        for release_merged in (MergedSketch.of(*sketches).release, functools.partial(release_bounded_merge, *sketches)):
+            release = release_merged(epsilon=1.0, universe=["tea", "milk", "salt"])
             assert "tea" in release.table["key"].to_pylist() and release.guarantee.delta == 0
             with pytest.raises(DpsieveError, match="delta"):
-                release_merged(merged, 1.0, 1e-6, universe=["tea"])
+                release_merged(epsilon=1.0, delta=1e-6, universe=["tea"])
 
     def test_counts_of_common_keys_get_back_what_the_sketches_lost(self):
         """One key is nearly all: the sum is lower by N/(k+1) = 8,024, the bounded merge by what was really lost."""
         streams = [["tea"] * 20_000 + [f"{name} {i}" for i in range(60)] for name in "ab"]
-        merged = MergedSketch.of(*(sketch_of(stream, 4) for stream in streams))
+        sketches = [sketch_of(stream, 4) for stream in streams]
+        merged = MergedSketch.of(*sketches)
         words = ["tea", *{word for stream in streams for word in stream} - {"tea"}]
-        releases = [merged.release(1.0, universe=words), release_bounded_merge(merged, 1.0, universe=words)]
+        bounded = release_bounded_merge(*sketches, epsilon=1.0, universe=words)
+        releases = [merged.release(1.0, universe=words), bounded]
         for release in (*releases, merged.release(1.0, 1e-6)):
             (row,) = release.top(1).to_pylist()
             assert row["key"] == "tea"
@@ -286,6 +292,8 @@ class TestMerged:
         ("wrong", "named"),
         [
             (lambda: MergedSketch.of(), "no sketches"),
+            (lambda: release_bounded_merge(epsilon=1.0, delta=1e-6), "Pass one or more"),
+            (lambda: release_bounded_merge("state", epsilon=1.0, delta=1e-6), "Pass one or more"),
             (lambda: MergedSketch.of(MisraGries(2), MisraGries(3)), "differ in size"),
             (lambda: sketch_of(["tea"]).merge(sketch_of([1])), "kinds"),
             (lambda: sketch_of(["tea"]).merge("state"), "not str"),

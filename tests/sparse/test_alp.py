@@ -13,6 +13,7 @@ from helpers.statistical import assert_follows, binomial_band
 from dpsieve.errors import DpsieveError, InvalidValue, NotCertified
 from dpsieve.papers.thesis import alp_decoders
 from dpsieve.papers.thesis.alp_decoders import decode, prefix_errors
+from dpsieve.papers.thesis.vector_variants import GeometricAlp, geometric_alp
 from dpsieve.privacy.mechanism import from_json
 from dpsieve.randomness.source import Source
 from dpsieve.sparse.alp import Alp, alp, least_flips
@@ -82,7 +83,9 @@ def below_exp(x):
 
 def made(neighbours, levels, places, gap, ratio=1.0, *, epsilon=1.0, signed=False):
     flips = least_flips(epsilon, neighbours, Fraction(gap))
-    return Alp(epsilon, neighbours, 2, levels, places, flips, gap, ratio, signed=signed)
+    if ratio > 1:
+        return GeometricAlp(epsilon, neighbours, 2, levels, places, flips, gap, signed=signed, ratio=ratio)
+    return Alp(epsilon, neighbours, 2, levels, places, flips, gap, signed=signed)
 
 
 REAL, SIGNED = [0, 0.5, 1, 1.75, 2.5, 4], [-2, -0.75, 0, 0.25, 1]
@@ -266,7 +269,7 @@ def test_the_prefix_decoder_averages_all_highest_points():
 
 @pytest.mark.parametrize("decoder", DECODERS)
 def test_clear_bits_are_read_as_their_level(decoder):
-    mechanism = Alp(1.0, "one_entry", 1, 20, 50_000, 800_000, 1.0, 1.2)
+    mechanism = GeometricAlp(1.0, "one_entry", 1, 20, 50_000, 800_000, 1.0, ratio=1.2)
     cells = written(mechanism, [[1] * 12 + [0] * 8, [0] * 20, [1] * 20])
     assert read(mechanism, cells, digests(3), decoder).tolist() == [mechanism.edges[12], 0.0, mechanism.edges[-1]]
     both = replace(mechanism, levels=10, signed=True)
@@ -300,7 +303,7 @@ def test_the_posterior_is_that_of_bayes():
 SIMULATED = {
     "whole": (alp(1.0, 100_000, 60, neighbours="one_entry", alpha=2.0), [0, 3, 31, 60]),
     "real": (alp(1.0, 100_000, 40.0, neighbours="l1", alpha=3.0), [0.0, 1.2, 90.0]),
-    "geometric": (alp(1.0, 100_000, 1000.0, neighbours="l1", alpha=5.0, shape="geometric"), [0.0, 300.0]),
+    "geometric": (geometric_alp(1.0, 100_000, 1000.0, neighbours="l1", alpha=5.0), [0.0, 300.0]),
     "signed": (alp(1.0, 100_000, 30, neighbours="one_entry", alpha=2.0, signed=True), [0, 5, -30]),
 }
 
@@ -330,7 +333,7 @@ def test_errors_are_those_of_a_simulation(name):
 @pytest.mark.parametrize("alpha", [3.07, 20.26])
 def test_geometric_levels_have_an_error_in_proportion_to_the_value(alpha):
     """Section 2.6 bounds the mean of max(estimate / x, x / estimate) by 4.83 at alpha = 20.26; it is far less."""
-    mechanism = alp(1.0, 1000, 1e7, neighbours="l1", alpha=alpha, shape="geometric", bits=10_000.0)
+    mechanism = geometric_alp(1.0, 1000, 1e7, neighbours="l1", alpha=alpha, bits=10_000.0)
     assert mechanism.levels < 120
     for value in (200.0, 1e4, 1e6):
         errors = mechanism.errors(value)
@@ -382,12 +385,12 @@ def test_one_place_and_one_level_work():
     assert mechanism.errors(0.0).mean > 0
 
 
-@pytest.mark.parametrize("shape", ["even", "geometric"])
+@pytest.mark.parametrize("maker", [alp, geometric_alp])
 @pytest.mark.parametrize("neighbours", ["l1", "one_entry"])
 @pytest.mark.parametrize("epsilon", [0.05, 1.0, 8.0])
-def test_makers_keep_their_promises(epsilon, neighbours, shape):
+def test_makers_keep_their_promises(epsilon, neighbours, maker):
     for top in (1, 5000):
-        mechanism = alp(epsilon, 1000, top, neighbours=neighbours, shape=shape)
+        mechanism = maker(epsilon, 1000, top, neighbours=neighbours)
         assert mechanism.certify().guarantee.epsilon == epsilon
         assert mechanism.max_value >= top
         assert 64 * mechanism.words <= 300 * 1000 + 64 * (KEY_WORDS + 1)
@@ -413,20 +416,21 @@ def test_bad_fields_are_refused(field):
     for bad in (None, "x", -1, float("nan"), [], {}, True, 1e300):
         if (field, bad) not in [("unit", "x"), ("signed", True)]:
             with pytest.raises(DpsieveError):
-                pytest.fail(f"{bad!r} was taken: {replace(CASES['l1'][0], **{field: bad})}")
+                pytest.fail(f"{bad!r} was taken: {replace(CASES['l1, geometric'][0], **{field: bad})}")
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
         {"epsilon": 0}, {"sparsity": 0}, {"max_value": 0}, {"max_value": None}, {"neighbours": "l2"}, {"bits": 0.5},
-        {"shape": "round"}, {"signed": 1}, {"alpha": -3}, {"unit": 5}, {"alpha": 0.001, "max_value": 1e6},
+        {"signed": 1}, {"alpha": -3}, {"unit": 5}, {"alpha": 0.001, "max_value": 1e6},
         {"epsilon": 1e-9, "neighbours": "one_entry"},
     ],
 )  # fmt: skip
 def test_bad_arguments_are_refused(wrong):
-    with pytest.raises(DpsieveError):
-        alp(**{"epsilon": 1.0, "sparsity": 10, "max_value": 60, "neighbours": "l1", **wrong})
+    for maker in (alp, geometric_alp):
+        with pytest.raises(DpsieveError):
+            maker(**{"epsilon": 1.0, "sparsity": 10, "max_value": 60, "neighbours": "l1", **wrong})
 
 
 def test_unknown_decoders_are_refused():

@@ -127,7 +127,7 @@ def test_an_entry_of_one_is_listed_as_often_as_delta_allows(neighbours, value):
     used = tail(made.noise, int((made.threshold - 1) * 2**made.noise.digits)) * value
     low, high = binomial_band(len(values), used)
     assert low <= len(keys) <= high and used <= 0.15
-    assert made.share(value) == pytest.approx(used) and listed.min() >= made.threshold
+    assert made.listed(value)[0] == pytest.approx(used) and listed.min() >= made.threshold
 
 
 @pytest.mark.parametrize("neighbours", ["one_entry", "l1"])
@@ -196,7 +196,7 @@ def test_huge_dimensions_are_drawn_sparsely(neighbours, dimension):
     assert keys[0].as_py() == 5 and keys[-1].as_py() == dimension - 1
     assert values[0] == pytest.approx(10**6, abs=50) and values[1:-1].min() >= made.threshold
     one = entry_list(1.0, neighbours=neighbours, dimension=dimension)
-    assert 0.3 < one.false_entries <= 1 and one.share(0) * dimension == pytest.approx(one.false_entries)
+    assert 0.3 < one.false_entries <= 1 and one.listed(0)[0] * dimension == pytest.approx(one.false_entries)
 
 
 def test_thresholds_are_below_those_of_the_thesis():

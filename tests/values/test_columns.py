@@ -105,5 +105,6 @@ def test_known_keys_of_half_precision_become_wider_ones(form):
         epsilon=1.0,
         delta=1e-6,
         known_keys=form(np.array([1.0, 9.0], np.float16)),
+        max_keys_per_unit=1,
     )
     assert release.table["key"].to_pylist() == [1.0, 9.0] and release.table["count"][0].as_py() > 150

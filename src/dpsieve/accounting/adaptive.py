@@ -30,7 +30,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpsieve import validate
-from dpsieve.accounting.gaussian import gaussian_curve
+from dpsieve.accounting.curves import gaussian_curve
 from dpsieve.accounting.products import LossLaw
 from dpsieve.errors import InvalidValue
 from dpsieve.types import Bools, Floats, Ints
@@ -72,7 +72,7 @@ class Terms:
         self.spread = float(spreads.max(initial=0.0))
         place = loss / grid
         if np.abs(place).max(initial=0.0) > _MOST_STEPS:
-            raise InvalidValue(f"grid={grid:g} is too fine for the losses. Pass a larger one.")
+            raise InvalidValue(f"grid={grid:g} is too fine for the losses. Pass a larger one.", argument="grid")
         snapped = np.abs(place - np.rint(place)) <= SNAP
         below = np.where(snapped, np.rint(place), np.floor(place))
         part = np.where(snapped, 0.0, np.expm1((below - place) * grid) / math.expm1(-grid))
@@ -100,20 +100,20 @@ def _columns(pairs: Sequence[Pair]) -> tuple[Ints, Floats, Floats, Bools]:
     """Return the pair, chance, loss and `last` of all outcomes; raise unless the pairs are distributions."""
     tables = [np.asarray(pair, np.float64) for pair in pairs]
     if not all(table.ndim == 2 and table.shape[1] in (2, 3) for table in tables):
-        raise InvalidValue("pairs must hold lists of outcomes. Pass lists of Outcome(chance, loss).")
+        raise InvalidValue("pairs must hold lists of outcomes. Pass lists of Outcome(chance, loss).", argument="pairs")
     which = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
     chance, loss = np.concatenate([np.empty((0, 2)), *(table[:, :2] for table in tables)]).T
     last = np.concatenate([np.empty(0), *(table[:, 2] if table.shape[1] == 3 else 0 * table[:, 0] for table in tables)])
     usual = (np.abs(loss) <= 500) | np.isposinf(loss)
     total = np.bincount(which, chance, len(tables))
     if not (usual & (chance >= 0) & (chance <= 1 + 1e-9)).all() or (np.abs(total - 1) > 1e-9).any():
+        fix = "Pass chances that sum to 1."
         raise InvalidValue(
-            "pairs has chances that are not a distribution, or a loss above 500. Pass chances that sum to 1."
+            f"pairs has chances that are not a distribution, or a loss above 500. {fix}", argument="pairs"
         )
     if (np.bincount(which, chance * np.exp(-loss), len(tables)) > 1 + 1e-9).any():
-        raise InvalidValue(
-            "pairs has losses that do not fit: the sum of chance * e^-loss must be at most 1. Pass ln(P/Q)."
-        )
+        fix = "The sum of chance * e^-loss must be at most 1. Pass ln(P/Q)."
+        raise InvalidValue(f"pairs has losses that do not fit. {fix}", argument="pairs")
     return which, chance, loss, last != 0
 
 
@@ -200,7 +200,7 @@ def _adaptive_curve(terms: Terms, uses: int, low: int, high: int, *series: Ints,
 def _first(terms: Terms, low: int, high: int) -> Floats:
     """Return V_0 at the grid points from `low` to `high`, and at those within reach of one use."""
     if high - low > _MOST_POINTS:
-        raise InvalidValue(f"grid={terms.grid:g} is too fine for the losses. Pass a larger one.")
+        raise InvalidValue(f"grid={terms.grid:g} is too fine for the losses. Pass a larger one.", argument="grid")
     with np.errstate(over="ignore"):
         first: Floats = np.maximum(0.0, -np.expm1(np.arange(low - terms.up, high + terms.down + 1) * terms.grid))
     return first

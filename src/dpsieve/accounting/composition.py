@@ -1,65 +1,38 @@
-"""Composition of different spends, as an upper bound on the curve delta(epsilon).
+"""Composition of different spends, as an upper bound on the curve delta(epsilon), and of k equal mechanisms, exactly.
 
 Queries may depend on earlier results; the list of spends and their amounts may not, or the true cost can exceed the
-curve. All spends must share one relation of neighbours and one privacy unit, which the curve inherits.
-Every spend but zCDP and Renyi has a privacy loss distribution: the distribution of the loss L = ln P(o)/Q(o) at an
-output o drawn from P, for the worst pair of neighbours with outputs P, Q. Losses of independent outputs add, and
+curve. All spends must share one relation of neighbours and one privacy unit, which the curve inherits. Every spend but
+zCDP and Renyi has a distribution of the privacy loss L, for a dominating pair of neighbours; losses add up, and
 
     delta(epsilon) = E[max(0, 1 - e^(epsilon - L))].
 
-How the curve is computed, and why it is never too low:
+zCDP and Renyi spends, the concentrated part, have no worst pair: their divergences add up at each order, with those of
+all other spends, or enter the sum of losses as (e, d)-DP at the best point of their own curve.
 
-1. The worst (epsilon, delta)-DP mechanism leaks everything with probability delta, else is randomised response, losses
-   +-epsilon (Kairouz, Oh and Viswanath, ICML 2015). The leaks together are 1 - prod(1 - delta). A discrete Laplace of
-   sensitivity s and scale b has the losses (s - 2j)/b for j = 0..s.
-2. A dominating pair for each part is one for the whole (Zhu, Dong and Wang, AISTATS 2022, Theorem 10).
-3. Equal spends are convolved on their own lattice of losses; different lattices meet on a common grid. A loss between
-   two grid points is split over both so that its mass under P and under Q stays the same. That spreads Q/P and keeps
-   its mean, so by convexity delta grows at every epsilon, and by the square of the step only (Doroshenko et al.,
-   "Connect the Dots", PETS 2022).
-4. Convolutions are plain sums of positive products, never differences or Fourier transforms, so small probabilities
-   keep their digits. Bounds on all rounding errors are added to the result.
-5. Gaussians are one Gaussian, their mu = sensitivity/sigma adding in squares (Dong, Roth and Su 2022). Its exact curve
-   is averaged over the other losses; it never touches the grid.
-6. zCDP and Renyi spends, the concentrated part, have no worst pair; a Gaussian of the same rho does not dominate zCDP.
-   Their divergences add up at each order. The sum is combined with the other spends in two sound ways, and the better
-   one counts. (a) All is concentrated: epsilon-DP and Gaussians have Renyi divergences too, and leaks stay apart (Bun
-   and Steinke, TCC 2016, Proposition 3.3 and Section 8). (b) The concentrated part is (e, d)-DP at every point of its
-   own curve, so it may join the others as such a spend; the best point is searched for. A loss of bounded range e is
-   e-DP, and cheaper under (a), which is tried too.
+k mechanisms, each (epsilon0, delta0)-DP, are together (epsilon, delta)-DP for delta = leak + (1 - leak) * pure with
+leak = 1 - (1 - delta0)^k and
 
-**Replacing a unit.** `convert_to_replacement` takes spends stated for adding or removing one unit. To replace is to
-remove one and add another. So the outputs P, M, R on the data before, without the unit, and after, are two pairs of
-neighbours, (P, M) and (M, R), and each spend bounds both pairs in both directions.
+    pure = (1 + e^epsilon0)^-k * sum over l = 0..k of C(k, l) * max(0, e^((k-l) epsilon0) - e^(epsilon + l epsilon0)),
 
-- Gaussian noise: the trade-off functions of two hops compose, and mu becomes 2 mu (Dong, Roth and Su 2022).
-- rho-zCDP becomes 4 rho (Bun and Steinke 2016, Proposition 1.9), and e-DP becomes 2 e-DP.
-- Renyi divergences: for all measures P, M, R and a > 1, by Hoelder's inequality with p = (2a - 1)/a,
-
-      D_a(P|R) <= 2a/(2a - 1) D_(2a-1)(P|M) + D_(2a)(M|R)
-
-  (Mironov 2017, Proposition 11), which is 4 a rho where the divergences are a rho.
-- Beside a leak l: the first pair is P = (1 - l) P' + ..., M = (1 - l) M' + ..., the second M = (1 - l) M'' + ...,
-  R = (1 - l) R'' + .... Both M' and M'' are below M / (1 - l), so they differ by at most m = l/(1 - l) in total
-  variation. Let w M' = min(M', M'') = v M''. Then w P' has a mass of at least 1 - x, where x = E_P'[1 - w] is at most
-  (m e^D_b(P'|M'))^((b-1)/b) at any order b, by Hoelder's inequality, as E_M'[1 - w] <= m; the same holds for v R''. So
-  with the leak l' = l + x the measures w P' and v R'', normalised, are what is left of P and R. They obey the bound
-  above, through w M' = v M'', as weights below 1 only lower the integrals; normalising adds a/(a-1) ln(1/(1 - l')).
-
-Which parts of a spend belong together on both hops is not known, so the divergences are added up first.
+and no smaller delta holds for all such mechanisms (Kairouz, Oh and Viswanath 2015). Proofs, also for the replacement of
+a unit: docs/composition.md#different-spends, #replacing-a-unit, #equal-mechanisms.
 """
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
+from math import ceil, floor, inf
+from typing import NamedTuple
 
 import numpy as np
 
 from dpsieve import validate
+from dpsieve.accounting.curves import renyi_delta, zcdp_delta
 from dpsieve.accounting.loss_distributions import LossCurve, either
-from dpsieve.accounting.renyi import renyi_delta, zcdp_delta
-from dpsieve.exact.balls import Ball, ball, minimise, smallest, smallest_epsilon, upper
+from dpsieve.errors import InvalidValue
+from dpsieve.exact.balls import Ball, ball, largest, lower, minimise, smallest, smallest_epsilon, upper
 from dpsieve.types import Floats
 
 from dpsieve.accounting.spends import (  # isort: skip
@@ -69,6 +42,7 @@ from dpsieve.accounting.spends import (  # isort: skip
 _MOST = 1e9  # the largest tau that a spend takes
 _LOST_AT = (4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0)  # orders at which the leak is bounded; every one is sound
 _LISTED, _BETWEEN = 256, 64  # how many orders are compared
+_ULP = 2.0**-52
 _HUGE = 1e6  # with a tau above this no epsilon up to 500 keeps delta below one
 
 
@@ -127,7 +101,7 @@ class Concentrated:
 class Composition:
     """All `spends` together, as a curve of (epsilon, delta) guarantees. An empty list spends nothing.
 
-    `delta(epsilon)` and `epsilon(delta)` are upper bounds, never worse than `basic`, and are accurate down to
+    `delta(epsilon)` and `epsilon(delta)` are upper bounds, never worse than sums, and are accurate down to
     delta = 1e-30. Without the concentrated part they are above the optimum by less than one in 1,000 (in epsilon),
     mostly far less, for up to some thousand different spends. Each of these costs about a millisecond, equal ones are
     joined first; memory stays at some megabytes.
@@ -239,10 +213,10 @@ def convert_to_replacement(spends: tuple[Spend, ...], orders: tuple[float, ...])
     tried = (*_LOST_AT, *(2 * order for order in orders))
     lost = min(_lost(spends, order, leaked) for order in tried) if leaked else 0.0
     pairs = [(order, _doubled(spends, order, lost)) for order in orders] if lost < 1 else []
-    known = [(order, tau) for order, tau in pairs if tau < _MOST]
+    known = {order: tau for order, tau in pairs if tau < _MOST}
     if not known:
         return ()
-    curve = Renyi([order for order, _ in known], [tau for _, tau in known])
+    curve = Renyi(tuple(known), tuple(known.values()))
     return (curve, Approximate(0.0, lost)) if lost else (curve,)
 
 
@@ -267,3 +241,100 @@ def _lost(spends: tuple[Spend, ...], order: float, leaked: float) -> float:
         return ball(leaked) + (share * (mass.log() + ball(tau))).exp()
 
     return upper(expression)
+
+
+class Share(NamedTuple):
+    """The guarantee that each of k mechanisms may have."""
+
+    epsilon: float
+    delta: float
+
+
+def repeated_delta(k: int, epsilon: float, *, each_epsilon: float, each_delta: float) -> float:
+    """Return the delta of k mechanisms, each (each_epsilon, each_delta)-DP, at `epsilon`, rounded up.
+
+    `k` is from 1 to 1,000,000, both epsilons in [0, 500] and `each_delta` in [0, 1). The result is an upper bound with
+    a relative error below k * 1e-13, also where delta is 1e-20.
+
+    >>> f"{repeated_delta(100, 3.0, each_epsilon=0.1, each_delta=1e-10):.3g}"
+    '0.00136'
+    """
+    each_epsilon, each_delta = validate.epsilon(each_epsilon, "each_epsilon"), validate.delta(each_delta, "each_delta")
+    return _repeated(_repeats(k), validate.epsilon(epsilon), each_epsilon, each_delta)
+
+
+def repeated_share(k: int, epsilon: float, delta: float, *, delta_for_keys: float = 0.5) -> Share:
+    """Return the guarantee that each of k mechanisms may have so that together they are (epsilon, delta)-DP.
+
+    The epsilon is the largest for its delta, rounded down, and never below epsilon / k. The delta is the largest with
+    1 - (1 - delta0)^k <= delta_for_keys * delta: that fraction of `delta` pays for the leaks of the mechanisms (in
+    dpsieve, rare keys), the remainder for a larger epsilon. One half is within a few percent of the best epsilon, which
+    depends on delta only through its logarithm, and leaves each mechanism half of its largest delta.
+
+    >>> share = repeated_share(100, 1.0, 1e-6)
+    >>> f"{share.epsilon:.4f} {share.delta:.2g}"
+    '0.0232 5e-09'
+    """
+    k, epsilon, delta = _repeats(k), validate.epsilon(epsilon), validate.delta(delta)
+    hint = "Pass a fraction such as delta_for_keys=0.5."
+    part = validate.between("delta_for_keys", delta_for_keys, 0.0, 1.0, hint=hint)
+    each_delta = 0.0
+    if part * delta > 0:
+        each_delta = max(0.0, lower(lambda: -((-ball(part) * ball(delta)).log1p() / k).expm1()))
+    while _repeated(k, inf, 0.0, each_delta) > delta:  # by a rounding
+        each_delta = math.nextafter(each_delta, 0.0)
+    least = lower(lambda: ball(epsilon) / k)
+    each_epsilon = largest(lambda each: _repeated(k, epsilon, each, each_delta) <= delta, least, 500.0)
+    if each_epsilon == 0:
+        raise InvalidValue(
+            f"epsilon={epsilon:g} leaves nothing to share. Pass a budget such as epsilon=1.0.", argument="epsilon"
+        )
+    return Share(each_epsilon, each_delta)
+
+
+def _repeated(k: int, epsilon: float, each_epsilon: float, each_delta: float) -> float:
+    # The last l that counts, exactly: (k - l) each_epsilon > epsilon + l each_epsilon.
+    last = -1
+    if epsilon < inf and each_epsilon > 0:
+        last = ceil((k - Fraction(epsilon) / Fraction(each_epsilon)) / 2) - 1
+    if last < 0:
+        # The second bound is exact for k = 1, where the first is rounded.
+        return min(1.0, upper(lambda: 1 - _no_leak(k, each_delta)), upper(lambda: ball(each_delta) * k))
+    # l has a binomial distribution: each of the k answers is a lie with probability 1 / (1 + e^each_epsilon).
+    lie = upper(lambda: 1 / (1 + ball(each_epsilon).exp()))
+    anchor = min(last, floor(k * lie))
+    total = _relative_sum(k, epsilon, each_epsilon, anchor, last)
+
+    def expression() -> Ball:
+        ways = (ball(k + 1).lgamma() - ball(anchor + 1).lgamma() - ball(k - anchor + 1).lgamma()).exp()
+        mass = ways * (-ball(each_epsilon) * anchor - k * (-ball(each_epsilon)).exp().log1p()).exp()
+        return 1 - _no_leak(k, each_delta) * (1 - ball(total) * mass)
+
+    return min(1.0, upper(expression))
+
+
+def _no_leak(k: int, each_delta: float) -> Ball:
+    return (k * (-ball(each_delta)).log1p()).exp()
+
+
+def _relative_sum(k: int, epsilon: float, each_epsilon: float, anchor: int, last: int) -> float:
+    """Return the sum of P[l] * (1 - e^-(loss of l - epsilon)) over l <= last, divided by P[anchor], as an upper bound.
+
+    P is the binomial mass and l lies have the loss (k - 2l) each_epsilon. Away from the anchor, which is the mode or
+    `last`, P falls: products of ratios lose at most four roundings per step and vanish only below 2^-1000; both errors
+    are added back.
+    """
+    grow, shrink = upper(lambda: ball(each_epsilon).exp()), upper(lambda: (-ball(each_epsilon)).exp())
+    # The smallest excess of loss over epsilon may cancel, so it comes from a ball; the others only add to it.
+    closest = upper(lambda: ball(each_epsilon) * (k - 2 * last) - ball(epsilon))
+    down, up = np.arange(anchor, 0, -1.0), np.arange(anchor, float(last))
+    mass: Floats = np.concatenate(
+        [[1.0], np.cumprod(down / (k - down + 1) * grow), np.cumprod((k - up) / (up + 1) * shrink)]
+    )
+    lies = np.concatenate([[float(anchor)], down - 1, up + 1])
+    gain = -np.expm1(-(closest + 2 * (last - lies) * each_epsilon))
+    return (float(np.sum(mass * gain)) + 2.0**-1000 * k) * (1 + 4 * (last + 16) * _ULP)
+
+
+def _repeats(k: int) -> int:
+    return validate.whole("k", k, low=1, high=10**6, hint="Pass how many mechanisms are composed, such as k=10.")

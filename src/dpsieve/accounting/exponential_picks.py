@@ -1,25 +1,15 @@
 """Picks by the exponential mechanism, where one unit changes every count by at most 1, all in the same direction.
 
-A pick draws item i with probability proportional to e^(e0 * count_i): the largest of the counts with Gumbel noise of
-scale 1/e0. A unit with the items of a set S multiplies their weights by e^e0, and the sum of weights by some s between
-1 and e^e0. So the probabilities of neighbours differ by two factors, e^e0 / s inside S and 1 / s outside: in either
-direction the pair of distributions is, for some s in [1, e^e0] and with c = e^-e0,
+A pick draws item i with probability proportional to e^(e0 * count_i). A unit with the items of a set S multiplies their
+weights by e^e0. In either direction the pair of distributions is, for some s in [1, e^e0] and with c = e^-e0,
 
     loss ln s          with probability (1 - s c) / (1 - c),
     loss ln s - e0     with probability c (s - 1) / (1 - c).
 
-The pick is e0-bounded-range (Durfee and Rogers 2019), half the range of (e0, 0)-privacy. Three accounts:
-
-- `lemma_epsilon`: the closed form of Gillenwater, Joseph, Munoz and Ribero (2022), Lemma 4.2.
-- `pick_renyi`, `picks_renyi`: the Renyi divergence of order a, by `renyi.range_divergence`, which has the best s in
-  closed form. The taus of picks at one order add up.
-- `picks_delta`: the exact adaptive composition (`accounting.adaptive`). For the whole range of s finitely many pairs
-  suffice. Let s_j = e^(j h), h = e0 / N. For s in [s_j, s_(j+1)] replace V(u / s) by its chord in 1/s between the ends,
-  an upper bound as V is convex, and V(u / (c s)) likewise. The result is linear in the point (s, 1/s), which moves on
-  a hyperbola inside the triangle of its ends and of the point where the tangents there meet,
-  (2 s_j s_(j+1), 2) / (s_j + s_(j+1)). So its maximum is at most that over the three corners: two pairs with s = s_j
-  and s = s_(j+1), and one with four outcomes, all with losses on the grid of h. The excess over the optimum is of order
-  1 / N^2. `picks_law` is the law of losses of the same curve, for one account with a selection before the picks.
+The pick is e0-bounded-range (Durfee and Rogers 2019), half the range of (e0, 0)-privacy. Three accounts: the closed
+form of Gillenwater, Joseph, Munoz and Ribero (2022), Lemma 4.2, in `lemma_epsilon`; Renyi divergences, which add up at
+one order; and the exact adaptive composition (`accounting.adaptive`), for which finitely many pairs cover the whole
+range of s (docs/composition.md#picks), as a delta or as a law of losses.
 
 `hitting_delta`, `hitting_law` and `hitting_renyi` are for picks after which a unit is gone once one of its items is
 picked (see `discovery.picks`): inside S both sides draw alike from then on, so that outcome is the last one.
@@ -34,8 +24,8 @@ import numpy as np
 
 from dpsieve import validate
 from dpsieve.accounting.adaptive import Outcome, Pair, adaptive_delta, adaptive_law
+from dpsieve.accounting.curves import checked_order, range_divergence
 from dpsieve.accounting.products import LossLaw
-from dpsieve.accounting.renyi import checked_order, range_divergence
 from dpsieve.exact.balls import Ball, ball, lower, upper
 
 MOST_PICKS = 1000
@@ -66,22 +56,16 @@ def lemma_epsilon(epsilon: float, delta: float, k: int) -> float:
     return max(plain, lower(closed))
 
 
-def pick_renyi(order: float, each_epsilon: float) -> float:
-    """Return the Renyi divergence of this order that one pick costs, rounded up.
+def picks_renyi(order: float, each_epsilon: float, k: int) -> float:
+    """Return the Renyi divergence of this order that k picks cost, rounded up.
 
-    It is at most order * each_epsilon^2 / 8, and at most each_epsilon.
+    One pick costs at most order * each_epsilon^2 / 8, and at most each_epsilon.
 
-    >>> round(pick_renyi(16.0, 0.1), 4), round(16.0 * 0.1**2 / 8, 4)
+    >>> round(picks_renyi(16.0, 0.1, 1), 4), round(16.0 * 0.1**2 / 8, 4)
     (0.0194, 0.02)
     """
-    order, each_epsilon = checked_order(order), _each(each_epsilon)
-
-    return max(0.0, upper(lambda: range_divergence(order, each_epsilon)))
-
-
-def picks_renyi(order: float, each_epsilon: float, k: int) -> float:
-    """Return the Renyi divergence that k picks cost, rounded up."""
-    tau, k = pick_renyi(order, each_epsilon), checked_picks(k)
+    order, each_epsilon, k = checked_order(order), _each(each_epsilon), checked_picks(k)
+    tau = max(0.0, upper(lambda: range_divergence(order, each_epsilon)))
     return upper(lambda: ball(tau) * k)
 
 
@@ -155,7 +139,7 @@ def hitting_renyi(order: float, each_epsilon: float, k: int) -> float:
     s^(a-1) ((R_m - c^a) - s c (R_m - c^(a-1))) / (1 - c) from without to with, and the same with 1 - c^a R_m and
     1 - c^(a-1) R_m in the other direction; k times the cost of one pick is a bound as well.
 
-    >>> round(hitting_renyi(16.0, 0.05, 200), 4), round(200 * pick_renyi(16.0, 0.05), 4)
+    >>> round(hitting_renyi(16.0, 0.05, 200), 4), round(picks_renyi(16.0, 0.05, 200), 4)
     (0.0424, 0.9917)
     """
     order, each_epsilon, k = checked_order(order), _each(each_epsilon), checked_picks(k)

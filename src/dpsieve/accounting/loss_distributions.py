@@ -1,4 +1,4 @@
-"""Distributions of the privacy loss on a lattice, their sums and curves; the hockey-stick divergence of two rows.
+"""Distributions of the privacy loss on a lattice, their sums and curves; the divergence of two independent outputs.
 
 The head of `accounting.composition` shows that no rounding makes a curve too low.
 """
@@ -9,12 +9,9 @@ from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from dpsieve import validate
-from dpsieve.accounting.gaussian import gaussian_curve, gaussian_delta
+from dpsieve.accounting.curves import gaussian_curve, gaussian_delta
 from dpsieve.accounting.spends import Spend, total_leak
-from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import ball, upper
 from dpsieve.types import Floats
 
@@ -141,21 +138,6 @@ def either(first: float, second: float) -> float:
     return min(1.0, (first + (1 - min(1.0, first)) * second) * (1 + 8 * _ULP))
 
 
-def hockey_stick(p: ArrayLike, q: ArrayLike, epsilon: float) -> float:
-    """Return sum_o max(0, p(o) - e^epsilon q(o)): the least delta with p(T) <= e^epsilon q(T) + delta for all T.
-
-    In floats, with a relative error of about 1e-14 times the number of outputs: for planning. Certificates use the
-    kernel, on integers.
-
-    >>> round(hockey_stick([0.75, 0.25], [0.25, 0.75], epsilon=0.0), 12)
-    0.5
-    """
-    p, q = _row("p", p), _row("q", q)
-    if len(p) != len(q):
-        raise InvalidValue(f"p has {len(p)} outputs and q has {len(q)}. Pass two rows over the same outputs.")
-    return math.fsum(np.maximum(p - math.exp(validate.epsilon(epsilon)) * q, 0.0))
-
-
 def joint_divergence(first: tuple[Floats, Floats], second: tuple[Floats, Floats], epsilon: float) -> float:
     """Return the hockey-stick divergence of two independent outputs seen together: p1 x p2 against q1 x q2."""
     (p, q), (r, s) = _merge_losses(*first), _merge_losses(*second)
@@ -169,13 +151,3 @@ def _merge_losses(p: Floats, q: Floats) -> tuple[Floats, Floats]:
     possible = (p > 0) | (q > 0)
     _, group = np.unique(loss[possible], return_inverse=True)
     return np.bincount(group, p[possible]).astype(float), np.bincount(group, q[possible]).astype(float)
-
-
-def _row(name: str, values: ArrayLike) -> Floats:
-    hint = "Pass one probability for each output, 'nothing' included."
-    row = validate.finite(name, values, hint=hint)
-    if row.ndim != 1 or not len(row) or not ((row >= 0) & (row <= 1 + 1e-9)).all():
-        raise InvalidValue(f"{name} must be a flat row of numbers from 0 to 1. {hint}")
-    if not math.isclose(total := math.fsum(row), 1.0, abs_tol=1e-9):
-        raise InvalidValue(f"{name} sums to {total:.12g}, not 1. {hint}")
-    return row

@@ -1,75 +1,19 @@
 """Products of pairs that are fixed in advance, and what comes before and after them, in one account.
 
-**Products of m pairs**: the worst is at most a bound for m equal pairs, for any m.
+The m keys of a unit are m pairs (P, Q), of any kinds: P reports with probability p, Q with q, and a report shows a
+number with Gaussian noise whose means differ by `shift` deviations. With M_j(z) = E_P[e^(z loss)] for pair j, any power
+a > 0 and c^2 = a (a + 1), delta of every product is at most the largest of the numbers, one for each kind j,
 
-A report is a pair: P reports with probability p and Q with q, and a report shows a number with Gaussian noise whose
-means differ by `shift` deviations. The m keys of a unit are m such pairs, of any kinds, and their losses add up. Write
-M_j(z) = E_P[e^(z loss)] for pair j. With any power a > 0 and c^2 = a (a + 1), delta of the product is at most the
-largest of the numbers
+    B_j = e^(-a epsilon) / (2 c) * E|M_j(a + i T)|^m,    T a Cauchy variable of scale c:
 
-    B_j = e^(-a epsilon) / (2 c) * E|M_j(a + i T)|^m,    T a Cauchy variable of scale c,
+delta is a Laplace integral of M_1 ... M_m, whose kernel is at most the density of T, and Hoelder's inequality bounds
+the mean of the product by that of equal pairs. A part of an outcome of P may be declared a leak.
 
-one for each kind j. Proof, in four steps.
+In three stages, a mu-Gaussian private mechanism may come first and decide which pairs follow, and a mechanism whose
+loss is dominated by one law may come last. Then delta is at most the `exposure` of two numbers, leak and rest, that
+bound leaks and the B of all pairs and of the law, in parts of a unit's weight.
 
-1. (1 - e^-x)+ is the integral of e^(zx) / (2 pi i z (z + 1)) along Re z = a (residues at 0 and -1). With x the total
-   loss minus epsilon, and means taken, delta is the integral of e^(-z epsilon) M_1(z) ... M_m(z) / (2 pi i z (z + 1)).
-2. At z = a + it, |z (z + 1)| >= a (a + 1) + t^2 = c^2 + t^2 by Cauchy and Schwarz, and c / (pi (c^2 + t^2)) is the
-   density of T. So delta is at most e^(-a epsilon) / (2 c) * E|M_1 ... M_m|(a + iT).
-3. By Hoelder's inequality E|M_1 ... M_m| <= product of (E|M_j|^m)^(1/m): delta is at most the geometric mean of the
-   B_j, and thus at most the largest. Fewer keys are pairs with M = 1.
-4. A part of an outcome of P may be declared a leak: another outcome, which Q never gives. Leaks add up to the mean of
-   m * leak_j over the pairs of a product, and the geometric mean of the B_j of the rest is at most their mean. So delta
-   is at most the largest m * leak_j + B_j, and for each kind the best part is taken.
-
-Renyi accounts use |M_j(a)| in place of |M_j(a + iT)|. Taking the spread of the total into account made delta three to
-five times smaller in our measurements. The time does not grow with m.
-
-How B_j is computed, never too low. Reports and silence weigh R and S in M_j(a), and their losses differ by s. A shift
-mu adds mu^2 (2a + 1) / 2 to s, and g = e^(-mu^2 t^2 / 2) shrinks R, so |M_j|^2 = R^2 g^2 + S^2 + 2 R S g cos(s t).
-Without a shift only s T modulo 2 pi matters, which has the wrapped Cauchy distribution: tan(s T / 2) is distributed
-like tanh(c s / 2) tan(F / 2), up to its sign, with F uniform on [0, pi]. |M_j| falls with F, so the mean over the left
-ends of cells is an upper bound. With a shift, |T| is c tan(F / 2), and in each cell g and the cosine are bounded.
-
-**Stages.** A unit is added or removed. Three stages, each of which may depend on the results of those before it:
-
-1. a mu-Gaussian private mechanism: no easier to distinguish than N(0, 1) and N(mu, 1). Noisy looks at sums;
-2. a product of pairs, one for each key of the unit, with weights w_j >= 0 whose squares sum to at most `share`. The
-   results of stage one may decide which pairs these are;
-3. a mechanism whose loss is dominated by one law A, whatever the first two showed: Gaussian noise, picks. It has the
-   weight 1 - share.
-
-With M_j, a, c and T as above, let K = e^(-a epsilon) / (2 c). A pair may declare a part l_j of an outcome of P a leak.
-With
-
-    B_j = K E|M_j(a + iT)|^(1 / w_j^2),    B_A = K E|A(a + iT)|^(1 / (1 - share)),    A(z) the transform of the law,
-
-suppose that there are numbers leak and rest such that for each pair that can occur there is a t in [0, 1] with
-l_j <= t leak w_j^2 and B_j <= (1 - t) rest; stage three has one such t, for 1 - share; and K <= rest. Then
-
-    delta <= share E max(leak, x rest) + (1 - share) max(leak, rest E x),    x = e^(a L),
-
-for L normal with mean mu^2 / 2 and variance mu^2.
-
-Proof. Let O be the result of stage one and x = e^(a loss of O). Given O, the curve of stages two and three is at most
-
-    sum of l_j + E_2[C(epsilon' - loss_2)],    C(e) = E_A[(1 - e^(e - loss))+],    epsilon' = epsilon - loss of O:
-
-leaks of a product add up at most, and after stage two, whatever it showed, no curve is above that of A. Only the law of
-A enters, so the transforms of stages two and three multiply, and steps 1 and 2 above bound the mean
-by x K E|A M_1 ... M_n|(a + iT). Hoelder's inequality with exponents 1 / w_j^2 and 1 / (1 - share), the missing weight
-with M = 1, makes that at most x times the geometric mean of the B, with weights w_j^2, hence at most x times their
-mean. In total, given O: at most the mean, with weights that sum to one, of numbers t leak + x (1 - t) rest. For
-pairs, which depend on O, that is at most max(leak, x rest). The t of stage three is always the same, so its mean over O
-is t leak + (1 - t) rest E x, at most max(leak, rest E x). The mean over O of a convex function of the likelihood ratio
-only grows if the pair of laws of O is replaced by one that is easier to distinguish, here by N(0, 1) and N(mu, 1).
-
-Without stage one mu is 0 and leak = rest = delta. With it, leak and rest cannot be exchanged freely: a result of stage
-one with a small x could move the weight of a unit to keys that leak, and one with a large x to others. The mean of the
-maximum covers that, for the share that can be moved.
-
-References: J. Dong, A. Roth and W. Su, "Gaussian Differential Privacy", 2022 (mu of an adaptive sequence add up in
-squares); Y. Zhu, J. Dong and Y.-X. Wang, "Optimal Accounting of Differential Privacy via Characteristic Function",
-AISTATS 2022 (dominating laws of adaptive sequences multiply).
+Proofs: docs/composition.md#products-of-pairs, #stages.
 """
 
 import math
@@ -119,11 +63,11 @@ def product_deltas(
     ours, theirs, shifts = (np.asarray(part, np.float64) for part in (ours, theirs, shifts))
     count = len(shifts)
     if not (ours.shape == theirs.shape == (count, 2) and all(np.isfinite(x).all() for x in (ours, theirs, shifts))):
-        raise InvalidValue("ours and theirs must have two columns, reports and silence, and a row for each shift.")
+        fix = "Pass two columns, reports and silence, and a row for each shift."
+        raise InvalidValue(f"ours or theirs has another shape. {fix}", argument="ours")
     if any((x < 0).any() or (np.abs(x.sum(axis=1) - 1) > 1e-12).any() for x in (ours, theirs)):
-        raise InvalidValue(
-            "ours or theirs has a row that is not a distribution. Pass probabilities that add up to one."
-        )
+        fix = "Pass probabilities that add up to one."
+        raise InvalidValue(f"ours or theirs has a row that is not a distribution. {fix}", argument="ours")
     from dpsieve.accounting.loops import product_deltas_of
 
     deltas = np.empty(count)

@@ -7,56 +7,51 @@ a > 1 the Renyi divergence of one run is at most
     a mu^2 / 2                                    for Gaussian noise, with mu = sensitivity / sigma,
     ln(cosh((a - 1/2) e) / cosh(e / 2)) / (a - 1) for (e, 0)-DP: randomised response, the worst case,
     `range_divergence(a, e)`                      for a loss of range e,
-    ln(E e^((a - 1) L)) / (a - 1)                 for discrete Laplace noise (below),
+    ln(E e^((a - 1) L)) / (a - 1)                 for discrete Laplace noise, whose loss L is
+                                                  (s - 2j)/b with probability r^j (1 - r)/(1 + r), 0 < j < s,
 
-and for a list of orders and taus at most the interpolation between them: (a - 1) times the divergence is the logarithm
-of E[(P/Q)^(a-1)], which is convex in a, by Hoelder's inequality, and zero at a = 1. So for each pair of neighbours it
-is below the straight line between two listed orders. Below the first order its tau holds; above the last nothing does.
-
-Discrete Laplace noise of scale b on a number that changes by s has the loss L = (s - 2j)/b with probability 1/(1 + r)
-for j = 0, r^s/(1 + r) for j = s and r^j (1 - r)/(1 + r) between, r = e^(-1/b); E e^((a-1) L) is a geometric series.
-
-A pair whose losses lie in a range of e is e^2/8-zCDP. Gaussian noise dominates it for mu = e sqrt(2 pi) / 4: the pair
-is a garbling of the pair with two outputs whose log odds differ by e, p against q, and Gaussian noise dominates that
-for mu = z(p) - z(q), z the normal quantile. As dz/dlogit is F (1 - F) / f at z, for the normal F and f, and
-F (1 - F) <= e^(-z^2/2) / 4, because a square contains its inscribed disc (with g = 2F - 1, g^2 >= 1 - e^(-z^2/2)),
-mu is at most e sqrt(2 pi) / 4. Pure privacy has a range of 2 epsilon.
+and for a list of orders and taus at most a straight line of (a - 1) tau. Gaussian noise of mu = e sqrt(2 pi) / 4
+dominates a loss of range e, which is e^2/8-zCDP. Proofs: docs/composition.md#kinds-of-spends.
 """
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
-from typing import Any, ClassVar, TypeAlias, cast
+from itertools import pairwise
+from typing import Annotated, Any, ClassVar, TypeAlias, cast
 
 import numpy as np
 
 from dpsieve import validate
-from dpsieve.accounting.gaussian import checked_noise
-from dpsieve.accounting.renyi import range_divergence
+from dpsieve.accounting.curves import DISTANCE, SIGMA, range_divergence
 from dpsieve.codec import decode, encode, register
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import Ball, ball, upper
 from dpsieve.types import Floats
+from dpsieve.validate import Checked, Delta, Epsilon, are, is_between, is_positive, is_whole
 
 _MOST_ORDERS = 256
 _RANGE = "Pass the range of the privacy loss, such as epsilon=0.1."
 # Up to this sensitivity * sqrt(count) a discrete Laplace has its own lattice of losses; beyond it counts as pure.
 _LATTICE = 1000
 
+_ORDERS = "Pass increasing orders above 1, such as orders=[2, 8, 32]."
+_TAUS = "Pass a bound on the divergence of each order, such as taus=[0.1, 0.4, 1.6]."
+
+Count = Annotated[int, is_whole(1, 10**6, "Pass how often it ran, such as count=1.")]
+"""The number of runs of a spend."""
+Orders = Annotated[Sequence[float], are(is_between(1.0, 1e9, _ORDERS), 1, _MOST_ORDERS, _ORDERS)]
+Taus = Annotated[Sequence[float], are(is_between(0.0, 1e9, _TAUS), 1, _MOST_ORDERS, _TAUS)]
+
 
 @dataclass(frozen=True)
-class _Spend:
+class _Spend(Checked):
     """What all kinds share. A new kind overrides the bounds that it has; all are for one run of `count`."""
 
     name: ClassVar[str]
     is_concentrated: ClassVar[bool] = False
     """Whether only Renyi divergences are known, and no distribution of the privacy loss."""
-
-    def _set(self, *, count: int, **checked: object) -> None:
-        count = validate.whole("count", count, low=1, high=10**6, hint="Pass how often it ran, such as count=1.")
-        validate.store(self, **checked, count=count)
 
     @property
     def pure_epsilon(self) -> float:
@@ -114,7 +109,7 @@ class _Spend:
         return np.minimum(t * orders * min(1e200, upper(self.rho_bound)), t * self.pure_epsilon)
 
     def to_json(self) -> dict[str, Any]:
-        """Return a dict of plain values, with the kind of the spend; `spend_from_json` reads it back exactly."""
+        """Return a dict of plain values, with the kind of the spend."""
         return cast(dict[str, Any], encode(self))
 
     def words(self) -> str:
@@ -137,28 +132,23 @@ class _Spend:
 @register("approximate")
 @dataclass(frozen=True)
 class Approximate(_Spend):
-    """`count` mechanisms of which nothing is known but that each is (epsilon, delta)-DP.
+    """`count` mechanisms, each (epsilon, delta)-DP; nothing else is known about them.
 
     >>> Approximate(0.5, 1e-9).to_json()
     {'kind': 'approximate', 'epsilon': 0.5, 'delta': 1e-09, 'count': 1}
     """
 
-    epsilon: float
-    delta: float = 0.0
-    count: int = 1
-
-    def __post_init__(self) -> None:
-        self._set(count=self.count, epsilon=validate.epsilon(self.epsilon), delta=validate.delta(self.delta))
+    epsilon: Epsilon
+    delta: Delta = 0.0
+    count: Count = 1
 
     @property
     def pure_epsilon(self) -> float:
-        """The epsilon."""
         return self.epsilon
 
     @property
     def leak(self) -> float:
-        """The delta (Kairouz, Oh and Viswanath 2015)."""
-        return self.delta
+        return self.delta  # Kairouz, Oh and Viswanath 2015
 
 
 @register("gaussian")
@@ -166,24 +156,17 @@ class Approximate(_Spend):
 class Gaussian(_Spend):
     """`count` vectors with noise N(0, sigma^2) on each coordinate and this L2 sensitivity."""
 
-    sigma: float
-    sensitivity: float = 1.0
-    count: int = 1
-
-    def __post_init__(self) -> None:
-        sigma, sensitivity = checked_noise(self.sigma, self.sensitivity)
-        self._set(count=self.count, sigma=sigma, sensitivity=sensitivity)
+    sigma: Annotated[float, is_positive(SIGMA)]
+    sensitivity: Annotated[float, is_positive(DISTANCE)] = 1.0
+    count: Count = 1
 
     def gaussian_square(self) -> Ball:
-        """Return the square of mu."""
         return (ball(self.sensitivity) / ball(self.sigma)) ** 2
 
     def dominating_square(self) -> float:
-        """Return the square of mu, rounded up."""
         return upper(self.gaussian_square)
 
     def rho_bound(self) -> Ball:
-        """Return mu^2 / 2."""
         return self.gaussian_square() / 2
 
 
@@ -196,21 +179,18 @@ class DiscreteLaplace(_Spend):
     sensitivity is above one. The sensitivity is of one integer; it is not the L1 norm of a vector.
     """
 
-    scale: float
-    sensitivity: int = 1
-    count: int = 1
+    scale: Annotated[float, is_positive("Pass a noise scale such as scale=2.0.")]
+    sensitivity: Annotated[int, is_whole(1, 10**9, "Pass a whole number such as sensitivity=1.")] = 1
+    count: Count = 1
 
     def __post_init__(self) -> None:
-        scale = validate.positive("scale", self.scale, hint="Pass a noise scale such as scale=2.0.")
-        hint = "Pass a whole number such as sensitivity=1."
-        sensitivity = validate.whole("sensitivity", self.sensitivity, low=1, high=10**9, hint=hint)
-        if not sensitivity <= 500 * scale:
-            raise InvalidValue(f"scale={scale:g} gives an epsilon above 500. Pass at least sensitivity / 500.")
-        self._set(count=self.count, scale=scale, sensitivity=sensitivity)
+        super().__post_init__()
+        if not self.sensitivity <= 500 * self.scale:
+            fix = "Pass at least sensitivity / 500."
+            raise InvalidValue(f"scale={self.scale:g} gives an epsilon above 500. {fix}", argument="scale")
 
     @property
     def pure_epsilon(self) -> float:
-        """Sensitivity / scale, rounded up."""
         return upper(lambda: ball(self.sensitivity) / ball(self.scale))
 
     @property
@@ -220,7 +200,6 @@ class DiscreteLaplace(_Spend):
         return (1 / self.scale, self.sensitivity) if fine else (self.pure_epsilon, 1)
 
     def renyi(self, order: float) -> Ball:
-        """Return the divergence; see the head of this module."""
         if self.sensitivity == 1:
             return super().renyi(order)
         s, rate, t = self.sensitivity, 1 / ball(self.scale), ball(order) - 1
@@ -240,49 +219,38 @@ class BoundedRange(_Spend):
     what epsilon-DP alone costs (Durfee and Rogers 2019; Cesar and Rogers 2021).
     """
 
-    epsilon: float
-    count: int = 1
-
-    def __post_init__(self) -> None:
-        self._set(count=self.count, epsilon=validate.positive("epsilon", validate.epsilon(self.epsilon), hint=_RANGE))
+    epsilon: Annotated[float, validate.epsilon, is_positive(_RANGE)]
+    count: Count = 1
 
     @property
     def pure_epsilon(self) -> float:
-        """The range."""
         return self.epsilon
 
     @property
     def loss_range(self) -> float:
-        """The range: half of that of pure privacy."""
         return self.epsilon
 
     def renyi(self, order: float) -> Ball:
-        """Return the largest divergence of a pair of this range."""
         return range_divergence(order, self.epsilon)
 
 
 @register("zero_concentrated")
 @dataclass(frozen=True)
 class ZeroConcentrated(_Spend):
-    """`count` mechanisms of which nothing is known but that each is rho-zCDP."""
+    """`count` mechanisms, each rho-zCDP; nothing else is known about them."""
 
     is_concentrated = True
-    rho: float
-    count: int = 1
-
-    def __post_init__(self) -> None:
-        rho = validate.between("rho", self.rho, 1e-300, 1e6, hint="Pass a zCDP budget such as rho=0.1.")
-        self._set(count=self.count, rho=rho)
+    rho: Annotated[float, is_between(1e-300, 1e6, "Pass a zCDP budget such as rho=0.1.")]
+    count: Count = 1
 
     def rho_bound(self) -> Ball:
-        """Return rho."""
         return ball(self.rho)
 
 
 @register("renyi")
 @dataclass(frozen=True)
 class Renyi(_Spend):
-    """`count` mechanisms of which nothing is known but that each is (order, tau)-Renyi private for every pair listed.
+    """`count` mechanisms, each (order, tau)-Renyi private for every pair listed; nothing else is known about them.
 
     For each of the increasing `orders`, all above 1, the Renyi divergence of the outputs of neighbours is at most the
     tau at the same place of `taus`, in both directions. What leaks beside that is a spend of its own, such as
@@ -293,23 +261,17 @@ class Renyi(_Spend):
     """
 
     is_concentrated = True
-    orders: tuple[float, ...]
-    taus: tuple[float, ...]
-    count: int = 1
+    orders: Orders
+    taus: Taus
+    count: Count = 1
 
-    def __init__(self, orders: Iterable[float], taus: Iterable[float], count: int = 1) -> None:
-        increasing = "Pass increasing orders above 1, such as orders=[2, 8, 32]."
-        bounds = "Pass a bound on the divergence of each order, such as taus=[0.1, 0.4, 1.6]."
-        checked = _numbers("orders", orders, increasing), _numbers("taus", taus, bounds)
-        for order in checked[0]:
-            validate.between("orders", order, 1.0, 1e9, hint=increasing)
-        for tau in checked[1]:
-            validate.between("taus", tau, 0.0, 1e9, hint=bounds)
-        if checked[0][0] == 1 or any(low >= high for low, high in pairwise(checked[0])):
-            raise InvalidValue(f"orders do not increase from above 1. {increasing}")
-        if len(checked[0]) != len(checked[1]):
-            raise InvalidValue(f"taus has {len(checked[1])} numbers for {len(checked[0])} orders. {bounds}")
-        self._set(orders=checked[0], taus=checked[1], count=count)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.orders[0] == 1 or any(low >= high for low, high in pairwise(self.orders)):
+            raise InvalidValue(f"orders do not increase from above 1. {_ORDERS}", argument="orders")
+        if len(self.orders) != len(self.taus):
+            words = f"taus has {len(self.taus)} numbers for {len(self.orders)} orders."
+            raise InvalidValue(f"{words} {_TAUS}", argument="taus")
 
     def renyi(self, order: float) -> Ball:
         """Return the interpolated bound at an order up to the last one."""
@@ -321,11 +283,9 @@ class Renyi(_Spend):
         return ((1 - share) * (a - 1) * below + share * (b - 1) * above) / (ball(order) - 1)
 
     def divergence(self, order: float) -> float:
-        """Return the bound, rounded up; infinity above the last order."""
         return math.inf if order > self.orders[-1] else super().divergence(order)
 
     def moments(self, orders: Floats) -> Floats:
-        """Return the interpolation in floats."""
         known = np.array([0.0, *self.orders]) - [0.0, *np.ones(len(self.orders))]
         return np.asarray(np.interp(orders - 1, known, known * [0.0, *self.taus]))
 
@@ -340,22 +300,6 @@ def spend_from_json(data: Mapping[str, Any]) -> Spend:
     Gaussian(sigma=2.0, sensitivity=1.0, count=3)
     """
     return cast(Spend, decode(data, _Spend))
-
-
-def basic(spends: Iterable[Spend]) -> tuple[float, float]:
-    """Return (sum of epsilons, sum of deltas), each rounded up: basic composition.
-
-    Only `Approximate`, `DiscreteLaplace` and `BoundedRange` have such a sum; others are refused. Where the deltas
-    add up to one or more, the delta is 1 - prod(1 - delta), which holds as well (Kairouz et al. 2015).
-
-    >>> basic([Approximate(0.5, 2.0**-20), Approximate(0.25, 0.0, count=2)]) == (1.0, 2.0**-20)
-    True
-    """
-    parts = checked_spends(spends)
-    epsilon, delta = total_epsilon(parts), _sum([(spend.leak, spend.count) for spend in parts])
-    if epsilon == math.inf:
-        raise InvalidValue("spends holds one without a single epsilon. Use Composition(spends) instead of basic.")
-    return epsilon, delta if delta < 1 else total_leak(parts)
 
 
 def total_leak(spends: Iterable[Spend]) -> float:
@@ -387,19 +331,9 @@ def checked_spends(spends: Iterable[Spend]) -> tuple[Spend, ...]:
     """Return the spends as a tuple; anything else is refused."""
     hint = "Pass a list of Approximate, Gaussian, DiscreteLaplace, BoundedRange, ZeroConcentrated or Renyi."
     if not isinstance(spends, Iterable):
-        raise InvalidType(f"spends must be a list, not {type(spends).__name__}. {hint}")
+        raise InvalidType(f"spends must be a list, not {type(spends).__name__}. {hint}", argument="spends")
     parts = tuple(spends)
     for part in parts:
         if not isinstance(part, Spend):
-            raise InvalidType(f"spends must hold spends, not {type(part).__name__}. {hint}")
+            raise InvalidType(f"spends must hold spends, not {type(part).__name__}. {hint}", argument="spends")
     return parts
-
-
-def _numbers(name: str, values: Iterable[float], hint: str) -> tuple[float, ...]:
-    """Return a list of numbers, some but not too many, as a tuple."""
-    if not isinstance(values, Iterable) or isinstance(values, str | bytes | Mapping | Set):
-        raise InvalidType(f"{name} must be a list of numbers, not {type(values).__name__}. {hint}")
-    numbers = tuple(validate.real(name, value, hint=hint) for value in islice(values, _MOST_ORDERS + 1))
-    if not 1 <= len(numbers) <= _MOST_ORDERS:
-        raise InvalidValue(f"{name} must hold 1 to {_MOST_ORDERS} numbers. {hint}")
-    return numbers

@@ -19,19 +19,18 @@ from dpsieve.channels.rows import Rows
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import first_whole
 from dpsieve.privacy.certificate import Certificate
-from dpsieve.privacy.guarantee import Guarantee, warn_of_large_delta
-from dpsieve.privacy.mechanism import Counting, Reader, Reading
+from dpsieve.privacy.guarantee import Guarantee, Unit, warn_of_large_delta
+from dpsieve.privacy.mechanism import Counting, Outcome, Reader, Reading, check_tokens
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.sampling.sample import Sample
 from dpsieve.sampling.schemes import DataDependent, Scheme, check_scheme, everything
 from dpsieve.types import Floats, Ints
-from dpsieve.validate import check_budget
+from dpsieve.validate import Delta, Epsilon, check_budget
 
 if TYPE_CHECKING:
     from dpsieve.estimation import Estimator
     from dpsieve.publication import Release
 
-_DISTINCT = 2.0**51  # tokens up to here stay distinct after a division by the resolution
 _FREQUENCIES = "Pass one whole number for each key, from 1 to 10^12; leave out keys that do not occur."
 _G = "Pass a non-decreasing function of a float array with g(0) = 0, such as numpy.sqrt."
 
@@ -41,21 +40,17 @@ class ReportedCounts(Counting, Reader):
     """A distribution over 'nothing' and ordered tokens for each true frequency i = 0, 1, 2, ...; row 0 is 'nothing'.
 
     Subclasses are frozen dataclasses that provide `rows`; this class checks arguments and delegates to the rows. Tokens
-    are in units of frequency, multiples of 1/resolution; 0 stands for 'nothing'.
+    are integers, in units of 1/resolution of a frequency; 0 stands for 'nothing'.
 
     Attributes:
         epsilon, delta_: the promise; a method `delta` is the curve.
         unit: the privacy unit, as named in the guarantee.
     """
 
-    epsilon: float
-    delta_: float
+    epsilon: Epsilon
+    delta_: Delta
     _: KW_ONLY
-    unit: str = "one row"
-
-    def __post_init__(self) -> None:
-        promise = self.guarantee
-        validate.store(self, epsilon=promise.epsilon, delta_=promise.delta, unit=promise.unit)
+    unit: Unit = "one row"
 
     @property
     def scheme(self) -> Scheme | None:
@@ -93,8 +88,13 @@ class ReportedCounts(Counting, Reader):
 
     @property
     def resolution(self) -> int:
-        """Tokens are multiples of 1/resolution."""
+        """The tokens per unit of frequency."""
         return self.rows.resolution
+
+    @property
+    def largest_token(self) -> int:
+        """An upper bound on the tokens of all frequencies."""
+        return (LARGEST_FREQUENCY + self.rows.spread) * self.resolution
 
     def __repr__(self) -> str:
         promise = f"epsilon={self.guarantee.epsilon:g}, delta={self.guarantee.delta:g}"
@@ -115,7 +115,7 @@ class ReportedCounts(Counting, Reader):
 
     def likeliest(self, tokens: ArrayLike) -> Ints:
         """Return the true frequency under which each token has its largest probability."""
-        return self._likeliest(whole_tokens(self, tokens))
+        return self._likeliest(reported_tokens(self, tokens))
 
     def _likeliest(self, tokens: Ints) -> Ints:
         frequencies, probability = self.rows.likeliest(tokens)
@@ -129,13 +129,13 @@ class ReportedCounts(Counting, Reader):
         For every true frequency the coverage, given a report, is at least `level`; see `channels.law.Windows`.
         """
         level = validate.between("level", level, 0.0, 1.0, hint="Pass a confidence level such as level=0.95.")
-        return self.rows.interval(whole_tokens(self, tokens), max(level, 1e-6))
+        return self.rows.interval(reported_tokens(self, tokens), max(level, 1e-6))
 
     def read(self, tokens: ArrayLike) -> Reading:
         """Return the likeliest frequency, its interval, and the count divided by its probability of being reported."""
-        whole = whole_tokens(self, tokens)
-        count = np.minimum(self._likeliest(whole), LARGEST_FREQUENCY)
-        return Reading(count, *self.rows.interval(whole, 0.95), count / self.rows.reported(count))
+        checked = reported_tokens(self, tokens)
+        count = np.minimum(self._likeliest(checked), LARGEST_FREQUENCY)
+        return Reading(count, *self.rows.interval(checked, 0.95), count / self.rows.reported(count))
 
     def terms(self, tokens: ArrayLike, g: Callable[[Floats], Floats] | None = None) -> Floats:
         """Return the maximum-likelihood estimates g(i) / pi_i, for the likeliest i (Cohen et al. 2021, Section 7)."""
@@ -158,30 +158,27 @@ class ReportedCounts(Counting, Reader):
 
         return reported_sum_interval(self, tokens, weights, g, level)
 
-    def possible(self, tokens: Floats) -> bool:
+    def possible(self, tokens: Ints) -> bool:
         """Return whether some row has each of these tokens."""
         if not len(tokens):
             return True
-        whole = np.rint(tokens * self.resolution)
-        between = (whole / self.resolution != tokens) & (whole < _DISTINCT)
-        if between.any() or whole.min() < 1 or tokens.max() > LARGEST_FREQUENCY + self.rows.spread:
-            return False
-        return bool((self.rows.likeliest(whole.astype(np.int64))[1] > 0).all())
+        in_range = tokens.min() >= 1 and int(tokens.max()) <= self.largest_token
+        return bool(in_range and (self.rows.likeliest(tokens)[1] > 0).all())
 
-    def estimator(self, g: Callable[[Floats], Floats] | None = None, kind: str = "mle") -> "Estimator":
-        """Return an estimator of g(true frequency) from tokens; see `dpsieve.estimation.estimator`."""
+    def estimator(self, g: Callable[[Floats], Floats] | None = None) -> "Estimator":
+        """Return the estimator of g(true frequency) from tokens; see `dpsieve.estimation.estimator`."""
         from dpsieve.estimation import estimator
 
-        return estimator(self, g, kind)
+        return estimator(self, g)
 
-    def draw(self, frequencies: ArrayLike, *, already_sampled: bool = False, source: Source | None = None) -> Floats:
-        """Return a token for each true frequency, 0 for 'nothing', with exactly the probabilities of its row.
+    def draw(self, frequencies: ArrayLike, *, already_sampled: bool = False, source: Source | None = None) -> Outcome:
+        """Draw a token for each true frequency, 0 for 'nothing', with exactly the probabilities of its row.
 
         With `already_sampled`, each key was drawn with the probability of the scheme, and the token comes from the row
         conditional on that.
         """
         true = checked_frequencies(frequencies)
-        return self.rows.draw(true, resolve(source), already_sampled=already_sampled) / self.resolution
+        return Outcome(self.rows.draw(true, resolve(source), already_sampled=already_sampled))
 
     def release(
         self,
@@ -282,24 +279,14 @@ def frequency_at(channel: ReportedCounts, probability: float) -> int | None:
     return frequency if frequency < LARGEST_FREQUENCY or enough(frequency) else None
 
 
-def whole_tokens(channel: ReportedCounts, tokens: ArrayLike, *, nothing: bool = False) -> Ints:
-    """Return tokens in units of frequency as the whole numbers that were drawn; zeros only if `nothing` is allowed.
-
-    Above 2^53 parts a float cannot represent every part; the next part up is taken there.
-    """
-    hint = f"Pass tokens as `draw` returns them, {'zero or more' if nothing else 'above zero'}."
-    try:
-        values = np.atleast_1d(np.asarray(tokens, dtype=np.float64))
-    except (TypeError, ValueError):
-        raise InvalidType(f"tokens must be numbers. {hint}") from None
-    if values.ndim != 1:
-        raise InvalidType(f"tokens must be a number or a flat sequence of them. {hint}")
-    if not (np.isfinite(values) & (values >= 0) & (values <= 2 * LARGEST_FREQUENCY)).all():
-        raise InvalidValue(f"tokens must be finite. {hint}")
-    whole = np.ceil(values * channel.resolution).astype(np.int64)
-    if not nothing and not whole.all():
-        raise InvalidValue(f"tokens holds a zero, which is 'nothing'. {hint}")
-    return whole
+def reported_tokens(channel: ReportedCounts, tokens: ArrayLike, *, nothing: bool = False) -> Ints:
+    """Return tokens as integers in the range of the channel; zeros only if `nothing` is allowed."""
+    checked = check_tokens(tokens)
+    least, largest = 0 if nothing else 1, channel.largest_token
+    if len(checked) and not least <= int(checked.min()) <= int(checked.max()) <= largest:
+        hint = f"Pass tokens as `draw` returns them, {'zero or more' if nothing else 'above zero'}."
+        raise InvalidValue(f"tokens holds a number that is not reported. {hint}", argument="tokens")
+    return checked
 
 
 def checked_frequencies(
@@ -308,7 +295,7 @@ def checked_frequencies(
     """Return frequencies as int64 in [least, 10^12]; messages never name the key or value."""
     frequencies = validate.integers(name, values, hint=hint)
     if len(frequencies) and not least <= int(frequencies.min()) <= int(frequencies.max()) <= LARGEST_FREQUENCY:
-        raise InvalidValue(f"{name} holds a number below {least} or above 10^12. {hint}")
+        raise InvalidValue(f"{name} holds a number below {least} or above 10^12. {hint}", argument=name)
     return frequencies
 
 

@@ -27,7 +27,7 @@ from dpsieve.channels.law import LARGEST_FREQUENCY, Windows
 from dpsieve.channels.rows import FACTOR_BITS, ONE, SAFE, Steps
 from dpsieve.channels.stepwise import RaggedRows, SampledRows, StepRows, constant_from
 from dpsieve.errors import NotCertified
-from dpsieve.exact.words import floor_words, fraction
+from dpsieve.exact import floor_words, fraction
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.kernel import Block, examine
@@ -61,7 +61,7 @@ class StairTable:
     height: float
 
     def examine(self, epsilon: float, delta: float) -> tuple[float, Words]:
-        """Return the worst divergence, and an upper bound on the reported mass of each row, in words."""
+        """Return the worst divergence, and an upper bound on the reported mass of each row, as (high, low) words."""
         verdict, totals = examine_ladder(self.table, epsilon, delta)
         if not verdict.accepted:
             raise NotCertified(verdict.reason)
@@ -319,7 +319,7 @@ class LadderRows(SampledRows):
 
     @property
     def _sums(self) -> Words:
-        """The reported mass of each row of the table, rounded up a little, in words."""
+        """The reported mass of each row of the table, rounded up a little, as (high, low) words."""
         return self._examined(*self._promise)[1]
 
     @cached_property

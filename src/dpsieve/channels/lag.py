@@ -29,8 +29,8 @@ from dpsieve.accounting.loss_distributions import joint_divergence
 from dpsieve.channels.law import Windows
 from dpsieve.channels.rows import FACTOR_BITS, ONE, Chain, Inverse, Rows, Steps, shortest
 from dpsieve.errors import InvalidValue
+from dpsieve.exact import below, fraction, split_words
 from dpsieve.exact.balls import first_whole
-from dpsieve.exact.words import below, fraction, split_words
 from dpsieve.privacy.kernel import Block
 from dpsieve.randomness.source import Source
 from dpsieve.randomness.tables import CHUNK

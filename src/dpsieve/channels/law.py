@@ -21,16 +21,22 @@ _RUN = 17  # at most 2^17 neighbouring rows are tabulated at a time
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """The distribution of the output for one true frequency, in units of frequency.
+    """The distribution of the output for one true frequency.
 
-    `silent` is the probability of 'nothing'. Token cell t lies in (left[t], right[t]], in units of frequency, and has
-    probability mass[t], spread evenly; a point token has left == right. Cells are in increasing order.
+    `silent` is the probability of 'nothing'. Cell t has the tokens left[t] + 1 to right[t], with the total probability
+    mass[t], spread evenly. Cells are in increasing order, and a cell is one token where the resolution is one.
     """
 
     silent: float
-    left: Floats
-    right: Floats
+    left: Ints
+    right: Ints
     mass: Floats
+
+    @classmethod
+    def of(cls, silent: float, edges: Ints, mass: Floats) -> "Row":
+        """Return the row of the cells between edges that have any mass."""
+        possible = mass > 0
+        return cls(silent, edges[:-1][possible], edges[1:][possible], mass[possible])
 
     @property
     def reported(self) -> float:
@@ -108,12 +114,9 @@ class TokenLaw(ABC):
     def row(self, frequency: int) -> Row:
         """Return one row; with a resolution of one, token by token."""
         if frequency == 0:
-            return Row(1.0, np.empty(0), np.empty(0), np.empty(0))
+            return Row.of(1.0, np.zeros(1, np.int64), np.empty(0))
         edges, only = self.spanning_edges(frequency, frequency), np.array([frequency])
-        mass = self.cell_probabilities(only, edges)[0]
-        right = edges[1:][mass > 0] / self.resolution
-        left = right.copy() if self.resolution == 1 else edges[:-1][mass > 0] / self.resolution
-        return Row(float(self.withheld(only)[0]), left, right, mass[mass > 0])
+        return Row.of(float(self.withheld(only)[0]), edges, self.cell_probabilities(only, edges)[0])
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Annotated
 
 from dpsieve import validate
 from dpsieve.channels.channel import UnknownKeysChannel
@@ -37,12 +38,12 @@ def optimal(epsilon: float, delta: float, scheme: Scheme | None = None, *, unit:
 
 
 def simple(epsilon: float, delta: float, scheme: Scheme | None = None, *, unit: str = "one row") -> "Simple":
-    """Return the channel with the same reporting probabilities as `optimal` and whole tokens from 1 to the frequency.
+    """Return the channel with the same reporting probabilities as `optimal` and the tokens 1 to the frequency.
 
     Algorithm 4 of Cohen, Geri, Sarlos and Stemmer (2021): easier to read, slightly worse at ranking keys.
 
     >>> simple(0.5, 0.01).row(3).right.tolist()
-    [1.0, 2.0, 3.0]
+    [1, 2, 3]
     """
     return Simple(epsilon, delta, scheme, unit=unit)
 
@@ -126,11 +127,7 @@ class Optimal(_Weighted):
 class RowsOfUnits(UnknownKeysChannel):
     """See `rows_of_units`."""
 
-    max_rows: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        validate.store(self, max_rows=check_max_rows(self.max_rows))
+    max_rows: Annotated[int, check_max_rows]
 
     @cached_property
     def rows(self) -> Rows:

@@ -17,7 +17,7 @@ import numpy as np
 
 from dpsieve.channels.law import Row, WindowedLaw, Windows, runs
 from dpsieve.errors import InvalidValue, NotCertified
-from dpsieve.exact.words import below, fraction, join_words, split_words
+from dpsieve.exact import below, fraction, join_words, split_words
 from dpsieve.privacy.certificate import Certificate, certify
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.kernel import GRID, GUARD, Block, examine, exp_floor
@@ -155,16 +155,12 @@ class Rows(WindowedLaw):
         """Return one row; with a resolution of one, token by token."""
         if frequency == 0:
             return super().row(0)
-        block = next(self.single_rows(np.array([frequency])))
-        width, each = np.diff(block.edges), fraction(block.high[0], block.low[0])
-        silent = float(self.withheld(np.array([frequency]))[0])
+        only = np.array([frequency])
+        block = next(self.single_rows(only))
+        edges, mass = block.edges - 1, fraction(block.high[0], block.low[0])
         if self.resolution == 1:
-            tokens, mass = np.arange(block.edges[0], block.edges[-1]), np.repeat(each, width)
-            right = tokens[mass > 0].astype(np.float64)
-            return Row(silent, right, right.copy(), mass[mass > 0])
-        positive = each > 0
-        left, right = ((edges[positive] - 1) / self.resolution for edges in (block.edges[:-1], block.edges[1:]))
-        return Row(silent, left, right, (width * each)[positive])
+            edges, mass = np.arange(edges[0], edges[-1] + 1), np.repeat(mass, np.diff(edges))
+        return Row.of(float(self.withheld(only)[0]), edges, mass * np.diff(edges))
 
     def reported(self, frequencies: Ints) -> Floats:
         """Return the probability of a report for each frequency."""

@@ -16,8 +16,8 @@ from dpsieve.channels.law import LARGEST_FREQUENCY, Windows
 from dpsieve.channels.rows import FACTOR_BITS, SAFE, Rows, Steps
 from dpsieve.channels.stepwise_loops import advance
 from dpsieve.errors import NotCertified
+from dpsieve.exact import floor_words, fraction
 from dpsieve.exact.balls import first_whole
-from dpsieve.exact.words import floor_words, fraction
 from dpsieve.privacy.kernel import Block
 from dpsieve.randomness.coins import uniform_below
 from dpsieve.randomness.source import Source

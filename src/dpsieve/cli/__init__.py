@@ -77,15 +77,15 @@ def main() -> None:
 
 
 def _one_line(show_other: Callable[..., None]) -> Callable[..., None]:
-    """Return what prints the first PrivacyWarning as a plain line, and other warnings as they were printed before."""
-    said: list[object] = []
+    """Return what prints each PrivacyWarning once as a plain line, and other warnings as they were printed before."""
+    shown: set[str] = set()
 
     def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
         if not issubclass(category, PrivacyWarning):
             show_other(message, category, *place)
-        elif not said:
-            said.append(message)
-            typer.echo(f"warning: {spell_options(str(message), frozenset({'delta'}))}", err=True)
+        elif str(message) not in shown:
+            shown.add(str(message))
+            typer.echo(f"warning: {spell_options(str(message), frozenset({'delta', 'key'}))}", err=True)
 
     return show
 

@@ -81,6 +81,7 @@ class Command(_Formatting, TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
+        before = _entries(ctx)
         try:
             for param in self.params:
                 value = ctx.params.get(param.name)
@@ -89,14 +90,36 @@ class Command(_Formatting, TyperCommand):
                         validate.no_address(str(param.name), str(path), hint="Pass a path.")
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
-            book = ctx.params.get("ledger")
-            ask = "" if book is None else f" dpsieve ledger history {book} shows whether it was charged."
-            typer.echo(f"interrupted.{notes_of(error) or ask}", err=True)
+            notes = notes_of(error)
+            charged = notes if "stays spent" in notes else _charged_since(ctx, before) or notes
+            typer.echo(f"interrupted.{charged}", err=True)
             raise typer.Exit(130) from None
         except DpsieveError as error:
             names = frozenset(str(param.name) for param in self.params if param.opts[0].startswith("-"))
             error.args = (spell_options(str(error), names), *error.args[1:])
             raise
+
+
+def _entries(ctx: Any) -> int | None:
+    """Return the number of entries of the ledger of a command; None without one that can be read."""
+    path = ctx.params.get("ledger")
+    if not isinstance(path, Path) or not path.is_file():
+        return None
+    from dpsieve.privacy.ledger import Ledger
+
+    try:
+        return len(Ledger.open(path))
+    except DpsieveError:
+        return None
+
+
+def _charged_since(ctx: Any, before: int | None) -> str:
+    """Return whether a command that is interrupted has charged its ledger."""
+    after = None if before is None else _entries(ctx)
+    if before is None or after is None:
+        return ""
+    entry = f" The ledger was charged: entry {after} is new, and stays spent."
+    return " The ledger was not charged." if after == before else entry
 
 
 class Group(_Formatting, TyperGroup):

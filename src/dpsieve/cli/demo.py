@@ -32,7 +32,7 @@ def demo(
         release = publish(log, key="query", privacy_unit="user_id", epsilon=epsilon, delta=delta)
     seconds = time.perf_counter() - start
     console.print(f"{rows:,} made-up events of {users:,} users.\n")
-    finish(release, None)
+    finish(release, None, is_demo=True)
     console.print(f"{len(release):,} queries released, in {seconds:.2f} s.")
     console.print(f"Certificate: {release.certificate}")
     page = release.report(Path(tempfile.mkdtemp(prefix="dpsieve-demo-")) / "report.html")

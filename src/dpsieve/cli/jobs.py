@@ -69,13 +69,13 @@ JOBS = {
         number_request.MeanRequest,
         "numbers.mean",
         "Publish the means of columns of numbers over units: a unit counts once, with the mean of its rows.",
-        "visits.csv --column minutes --bounds 0,600 --column pages --bounds 0,50 --epsilon 1",
+        "visits.csv --column minutes --bounds 0,600 --column pages --bounds 0,50 --unit visitor --epsilon 1",
     ),
     "quantile": Job(
         number_request.QuantileRequest,
         "numbers.quantile",
         "Publish quantiles of a column of numbers. Rows without a number are left out.",
-        "sales.parquet --column price --bounds 0,10000 --quantile 0.5,0.9 --epsilon 1",
+        "sales.parquet --column price --bounds 0,10000 --quantile 0.5,0.9 --unit user_id --epsilon 1",
     ),
 }
 COLLECTIONS = {
@@ -89,13 +89,13 @@ COLLECTIONS = {
         number_request.HeavyHittersRequest,
         "collect.collect_heavy_hitters",
         "Publish which strings many clients have, found prefix by prefix (TrieHH++), with counts.",
-        "events.parquet --column query --max-length 12 --epsilon 1 --delta 1e-8",
+        "events.parquet --column query --unit user_id --max-length 12 --epsilon 1 --delta 1e-8",
     ),
     "quantiles": Job(
         number_request.DistributionRequest,
         "collect.collect_quantiles",
         "Publish the distribution of a number that clients have: all quantiles, shares and ranges, with intervals.",
-        "sales.parquet --column price --bounds 0,100 --epsilon 1 --delta 1e-8",
+        "sales.parquet --column price --bounds 0,100 --unit user_id --epsilon 1 --delta 1e-8",
     ),
 }
 
@@ -105,7 +105,7 @@ def add_jobs(app: typer.Typer) -> None:
     for name, job in JOBS.items():
         app.command(name, cls=Command)(_command(name, job))
     app.command("preview", cls=Command)(_preview())
-    clients = "Publish what a sample of clients reports: each row of a table, or each privacy unit, is a client."
+    clients = "Publish what a sample of clients reports: each privacy unit of a table is a client."
     collections = typer.Typer(cls=Group, help=clients, no_args_is_help=True)
     for name, job in COLLECTIONS.items():
         collections.command(name, cls=Command)(_command(f"collect {name}", job))
@@ -188,18 +188,18 @@ def _run(
     quantiles = None if quantile is None or "quantile" in arguments else _check_quantiles(quantile)
     source = open_data(data, format, header)
     where = engine_for(source, memory, engine)
-    with reserve(out) as place:
+    with reserve(out, None if dry_run else ledger) as place:
         around: Any = {"engine": where, "table": table, "ledger": ledger, "note": note}
         if dry_run:
             kind: Any = job.function.rsplit(".")[-1]
-            show_preview(preview(source, job=kind, **around, **arguments), as_json=as_json)
+            show_preview(preview(source, job=kind, **around, **arguments), ledger, as_json=as_json)
             return
         module, function = job.function.split(".")
         run = getattr(import_module(f"dpsieve.jobs.{module}"), function)
         with show_progress(quiet=as_json) as progress:
             publication = run(source, progress=progress, **around, **arguments)
         answers = None if quantiles is None else _answers(quantiles, publication)
-        finish(publication, place, top=top, as_json=as_json, answers=answers)
+        finish(publication, place, top=top, as_json=as_json, answers=answers, ledger=ledger)
 
 
 def _check_quantiles(text: str) -> list[float]:

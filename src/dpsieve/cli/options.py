@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 import typer
 
 from dpsieve.errors import InvalidValue
+from dpsieve.jobs.request import ROWS
 
 if TYPE_CHECKING:
     from dpsieve.engines.engine import Engine
@@ -24,7 +25,7 @@ def _log(context: typer.Context, wanted: bool) -> None:
         return
     import logging
 
-    from dpsieve.logs import log
+    from dpsieve.display import log
 
     handler, before = logging.StreamHandler(), log.level
     handler.setFormatter(logging.Formatter("%(message)s"))
@@ -108,7 +109,7 @@ def _kind(field: "Field[Any]") -> tuple[Any, dict[str, Any]]:
 def parse_values(request: "type[Request]", values: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of a request among the values of a command, and remove them there."""
     given = {field.name: values.pop(field.name) for field in fields(request) if field.name in values}
-    given["privacy_unit"] = given["privacy_unit"] or None
+    given["privacy_unit"] = ROWS if given["privacy_unit"] == [ROWS] else given["privacy_unit"] or None
     if given.get("bounds") is not None:
         pairs = [given["bounds"]] if isinstance(given["bounds"], str) else given["bounds"]
         numbers = [parse_numbers("bounds", pair, "0,100") for pair in pairs]
@@ -162,7 +163,7 @@ def engine_for(data: Any, memory: str | None, name: str = "duckdb") -> "Engine |
     """Return the engine for the data that a command was given: None for a database, which counts itself."""
     from dpsieve.engines.duckdb.engine import DuckDB
     from dpsieve.engines.inputs.frames import is_database
-    from dpsieve.engines.spark.engine import Spark
+    from dpsieve.engines.spark import Spark
 
     if name not in ("duckdb", "spark"):
         raise InvalidValue("--engine is neither duckdb nor spark. Choose one, or leave it out.")

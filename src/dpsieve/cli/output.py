@@ -4,7 +4,8 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,10 @@ import typer
 
 from dpsieve.cli.command import spell_options
 from dpsieve.display import json_text
-from dpsieve.errors import InvalidValue
+from dpsieve.errors import DpsieveError, InvalidValue
+
+_DEFAULT = "dpsieve-release-"  # a folder for what is paid for, where --out names none
+_EMPTY = "Whether the data has any rows is not revealed."
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,8 +36,10 @@ def finish(
     top: int = 10,
     as_json: bool = False,
     answers: "pa.Table | None" = None,
+    ledger: Path | None = None,
+    is_demo: bool = False,
 ) -> None:
-    """Save a publication, and print its rows, its guarantee and where it is.
+    """Save a publication, and print its rows, its guarantee, where it is, and what the ledger was charged.
 
     `answers`, where given, are the quantiles that were asked of it: a single file holds them in place of its table.
     """
@@ -41,14 +47,40 @@ def finish(
 
     saved = save_paid(publication, place, quiet=as_json, answers=answers)
     with _report_failed_print(publication, saved):
+        charged = {} if ledger is None or publication.notes.entry is None else _charged(ledger, publication.notes.entry)
         if as_json:
-            typer.echo(json_text(summary(publication, answers)))
+            typer.echo(json_text({**summary(publication, answers), **charged}))
         else:
             console = Console(highlight=False)
             _show(publication, top, answers, console)
             _show_promise(publication, console, saved)
+            if place is None and not is_demo:
+                typer.echo(
+                    "note: this result is not saved. Pass --out, such as --out published, to keep one.", err=True
+                )
+            if charged:
+                words = "Ledger: charged {charged} as entry {entry}.".format(**charged["ledger"])
+                console.print(f"{words} {left_words(charged['ledger']['left'])}", markup=False)
     if place is not None and saved != place.target:
         raise typer.Exit(1)
+
+
+def _charged(ledger: Path, number: int) -> dict[str, Any]:
+    """Return what an entry charged and what is left; nothing where the ledger cannot be read."""
+    from dpsieve.privacy.ledger import Ledger
+
+    with suppress(DpsieveError):  # the result is paid for, and comes first
+        book = Ledger.open(ledger)
+        left, charged = book.remaining(), book.history()[number - 1].words().removeprefix("approximate: ")
+        return {"ledger": {"entry": number, "charged": charged, "left": None if left is None else left.to_json()}}
+    return {}
+
+
+def left_words(left: dict[str, Any] | None) -> str:
+    """Return what a ledger has left, as a sentence."""
+    if left is None:
+        return "Nothing is left."
+    return f"One more release of epsilon {left['epsilon']:.6g}, delta {left['delta']:.3g} is left."
 
 
 @contextmanager
@@ -70,23 +102,31 @@ def _report_failed_print(publication: "Publication", saved: Path | None) -> Iter
         raise typer.Exit(1) from None
 
 
-def show_preview(preview: "Preview", *, as_json: bool) -> None:
-    """Print what a job would do."""
+def show_preview(preview: "Preview", ledger: Path | None, *, as_json: bool) -> None:
+    """Print what a job would do, and what the ledger has left before it."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
+    left: dict[str, Any] = {}
+    if ledger is not None:
+        from dpsieve.privacy.ledger import Ledger
+
+        remaining = Ledger.open(ledger).remaining()
+        left = {"left": None if remaining is None else remaining.to_json()}
     if as_json:
-        typer.echo(json_text(preview.to_json()))
+        typer.echo(json_text({**preview.to_json(), **left}))
         return
     rows = Table(show_header=False)
     for name, value in preview.lines():
         rows.add_row(name, escape(spell_options(value) if value == preview.rarer else value))
+    if left:
+        rows.add_row("ledger, before this", left_words(left["left"]))
     Console(highlight=False).print(rows)
 
 
 def _show(publication: Any, top: int, answers: "pa.Table | None", console: "Console") -> None:
-    """Print the rows of a publication of any kind."""
+    """Print the rows of a publication of any kind; of few, also what would report rarer keys."""
     if publication.kind == "estimate":
         _show_estimate(publication, console)
     elif publication.kind == "distribution":
@@ -98,11 +138,15 @@ def _show(publication: Any, top: int, answers: "pa.Table | None", console: "Cons
         title = f"First {min(top, len(publication)):,} of {len(publication):,} keys"
         show_rows(f"{title}, {order.get(publication.kind, 'alphabetically')}", publication.table.slice(0, top), console)
     else:
-        console.print("No key is published: too few units hold any. Use a larger epsilon or delta, or more data.")
+        console.print(
+            f"No key is published: too few units hold any. Use a larger epsilon or delta, or more data. {_EMPTY}"
+        )
+    if publication.notes.rarer:
+        console.print(f"For more keys: {spell_options(publication.notes.rarer)}.", markup=False)
 
 
 def _show_release(release: "Release", top: int, console: "Console") -> None:
-    """Print the most common keys; of few, also what would report rarer ones."""
+    """Print the most common keys."""
     has_counts = release.tokens is not None
     rows = release.top(top) if has_counts else release.table.slice(0, top)
     if len(release):
@@ -112,9 +156,7 @@ def _show_release(release: "Release", top: int, console: "Console") -> None:
         of = "\nof the bounded count" if release.notes.contribution else ""
         show_rows("1 released key" if len(release) == 1 else several, rows, console, least=release.least, of=of)
     else:
-        console.print("No key is released. The same command with --dry-run shows how frequent a key must be.")
-    if release.notes.rarer:
-        console.print(f"For more keys: {spell_options(release.notes.rarer)}.", markup=False)
+        console.print(f"No key is released. The same command with --dry-run shows how frequent a key must be. {_EMPTY}")
 
 
 def show_rows(title: str, rows: "pa.Table", console: "Console", *, least: int = 1, of: str = "") -> None:
@@ -135,8 +177,8 @@ def show_rows(title: str, rows: "pa.Table", console: "Console", *, least: int = 
         table.add_column("count", justify="right", no_wrap=True)
         table.add_column(f"95 % interval{of}", justify="right", no_wrap=True)
     for row in plain_rows(rows):
-        count = "" if not has_counts or row["count"] is None else f"{row['count']:,}"
-        numbers = (count, format_interval(row["low"], row["high"], least)) if has_counts else ()
+        value = "" if not has_counts or row["count"] is None else f"{row['count']:,}"
+        numbers = (value, format_interval(row["low"], row["high"], least)) if has_counts else ()
         table.add_row(*(escape(shorten(row[name])) for name in names), *numbers)
     console.print(table)
 
@@ -147,15 +189,17 @@ def _show_estimate(estimate: "Estimate", console: "Console") -> None:
 
     from dpsieve.display import printable
 
-    ranks = "rank_error" in estimate.table.column_names
+    ranks, bounded = "rank_error" in estimate.table.column_names, "at most" in estimate.notes.contribution
     table = Table()
     table.add_column("quantile" if ranks else "column", overflow="fold")
     table.add_column("value", justify="right", no_wrap=True)
-    table.add_column("rows off its rank, at most (95 %)" if ranks else "95 % interval", justify="right", no_wrap=True)
+    error = "rows off its rank,\nat most (95 %)" if ranks else "95 % interval"
+    of = f"\nof the bounded {'rows' if ranks else estimate.notes.statistic or 'numbers'}" if bounded else ""
+    table.add_column(f"{error}{of}", justify="right", no_wrap=True)
     for row in estimate.table.to_pylist():
         stated = "not stated" if row.get("low") is None else f"{row['low']:,.6g} to {row['high']:,.6g}"
-        error = f"{row['rank_error']:,.0f}" if ranks else stated
-        table.add_row(escape(printable(row["name"])), f"{row['value']:,.6g}", error)
+        off = f"{row['rank_error']:,.0f}" if ranks else stated
+        table.add_row(escape(printable(row["name"])), f"{row['value']:,.6g}", off)
     console.print(table)
 
 
@@ -168,19 +212,21 @@ def _show_quantiles(distribution: Any, answers: "pa.Table | None", console: "Con
     for row in [] if answers is None else answers.to_pylist():
         table.add_row(f"{row['quantile']:g}", f"{row['value']:,.6g}", f"{row['low']:,.6g} to {row['high']:,.6g}")
     console.print(table)
-    count = distribution.total
+    total = distribution.total
     console.print(
-        f"Clients with a number that counts: about {count.value:,.0f} ({count.low:,.0f} to {count.high:,.0f})."
+        f"Clients with a number that counts: about {total.value:,.0f} ({total.low:,.0f} to {total.high:,.0f})."
     )
 
 
 def _show_promise(publication: "Publication", console: "Console", out: Path | None) -> None:
     """Print the guarantee in one sentence, and where the publication is saved."""
     console.print(f"Guarantee: {publication.guarantee}", markup=False)
+    if publication.unprotected:
+        console.print(publication.unprotected, markup=False)
     console.print(f"Mechanism: {publication.mechanism.last.name}: {publication.notes.reason}.", markup=False)
-    if publication.notes.bounded:
-        console.print(publication.notes.bounded, markup=False)
-    if out is not None:
+    if publication.bounded:
+        console.print(publication.bounded, markup=False)
+    if out is not None and not str(out).startswith(_DEFAULT):
         console.print(f"Saved to {out}.", soft_wrap=True, markup=False)
         if is_file(out):
             console.print(
@@ -194,10 +240,11 @@ def summary(made: "Publication", answers: "pa.Table | None" = None) -> dict[str,
 
     return {
         "guarantee": made.guarantee.to_json(),
+        "not_protected": made.unprotected,
         "certificate": made.certificate.to_json(),
         "mechanism": made.mechanism.to_json(),
         "notes": made.notes.to_json(),
-        "bounded": made.notes.bounded,
+        "bounded": made.bounded,
         "unsafe_to_publish": made.unsafe_to_publish,
         {"estimate": "numbers", "distribution": "ranges"}.get(made.kind, "keys"): plain_rows(made.table),
         **({} if answers is None else {"answers": plain_rows(answers)}),
@@ -221,11 +268,18 @@ def show_progress(*, quiet: bool) -> Iterator[Callable[[float], None] | None]:
 
 
 @contextmanager
-def reserve(out: Path | None) -> "Iterator[Reserved | None]":
-    """Reserve the path of --out, so that errors about it come before anything is read or spent."""
+def reserve(out: Path | None, ledger: Path | None = None) -> "Iterator[Reserved | None]":
+    """Reserve the path of --out, so that errors about it come before anything is read or spent.
+
+    What a ledger is charged for is always kept: without --out, in a new folder of the current one.
+    """
     from dpsieve.publication.folders import Reserved
     from dpsieve.publication.table_files import NOT_WRITTEN
 
+    if out is None and ledger is not None:
+        with _reserve_default() as place:
+            yield place
+        return
     if out is None:
         yield None
         return
@@ -236,6 +290,26 @@ def reserve(out: Path | None) -> "Iterator[Reserved | None]":
         yield place
 
 
+@contextmanager
+def _reserve_default() -> "Iterator[Reserved]":
+    """Reserve the first free folder dpsieve-release-1, dpsieve-release-2, ..."""
+    from dpsieve.publication.folders import Reserved
+
+    def is_taken(place: "Reserved") -> bool:
+        return os.path.lexists(place.target) or os.path.lexists(place.working)
+
+    with ExitStack() as stack:
+        for place in (Reserved(f"{_DEFAULT}{number}", "out") for number in count(1)):
+            try:
+                if not is_taken(place):
+                    stack.enter_context(place)
+                    break
+            except InvalidValue:
+                if not is_taken(place):  # by a process that was faster
+                    raise
+        yield place
+
+
 def save_paid(
     publication: "Publication", place: "Reserved | None", *, quiet: bool, answers: "pa.Table | None" = None
 ) -> Path | None:
@@ -243,17 +317,20 @@ def save_paid(
     if place is None:
         return None
     try:
-        return _save(publication, place, answers)
+        saved = _save(publication, place, answers)
+        if str(place.target).startswith(_DEFAULT):
+            typer.echo(f"Saved to {saved}. Pass --out to choose the place.", err=True)
+        return saved
     except Exception as error:
         why = getattr(error, "strerror", None) or type(error).__name__
-    saved = None
+    rescued = None
     with suppress(Exception):
-        saved = _save(publication, Path(tempfile.mkdtemp(prefix="dpsieve-release-")) / place.target.name, answers)
-    there = "It is printed instead" if saved is None else f"It is in {saved} instead: move it to its place"
+        rescued = _save(publication, Path(tempfile.mkdtemp(prefix="dpsieve-release-")) / place.target.name, answers)
+    there = "It is printed instead" if rescued is None else f"It is in {rescued} instead: move it to its place"
     typer.echo(f"error: the release is made and cannot be saved to {place.target} ({why}). {there}.", err=True)
-    if saved is None and not quiet:
+    if rescued is None and not quiet:
         typer.echo(json_text(summary(publication, answers)))
-    return saved
+    return rescued
 
 
 def _save(publication: "Publication", place: "Reserved | Path", answers: "pa.Table | None") -> Path:

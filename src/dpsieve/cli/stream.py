@@ -1,19 +1,22 @@
 """`dpsieve stream`: heavy hitters of a stream of items, in the memory of a sketch."""
 
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpsieve.cli.options import AsJson, Note, Out, Top, Verbose
-from dpsieve.cli.output import finish, reserve
+from dpsieve.cli.options import AsJson, DryRun, Note, Out, Top, Verbose
+from dpsieve.cli.output import finish, reserve, show_preview
 from dpsieve.cli.state import is_there, load, locked, save
 from dpsieve.cli.stream_files import named_files, read_one, read_parallel
-from dpsieve.errors import InvalidValue
+from dpsieve.errors import InvalidValue, UnreadableData
 
 if TYPE_CHECKING:
+    from dpsieve.jobs.preview import Preview
     from dpsieve.privacy.ledger import Ledger
+    from dpsieve.sketches.laplace_noise import LaplaceSketch
 
 
 def stream(
@@ -58,6 +61,7 @@ def stream(
     ] = None,
     note: Note = "",
     out: Out = None,
+    dry_run: DryRun = False,
     top: Top = 10,
     as_json: AsJson = False,
     verbose: Verbose = False,
@@ -94,13 +98,21 @@ def stream(
     if items_per_unit != 1:
         options["items_per_unit"] = items_per_unit
     writes = state is not None and (files or epsilon is None)
-    with reserve(out) as place, locked(state) if state is not None and writes else nullcontext():
+    if epsilon is None and dry_run:
+        raise InvalidValue("--dry-run shows what a release would be. Pass --epsilon and --delta too.")
+    keeps = ledger if epsilon is not None and not dry_run else None
+    with reserve(out, keeps) as place, locked(state) if state is not None and writes else nullcontext():
         continued = state is not None and is_there(state)
         sketch, others = _opened(state, counters, files, merge, parallel, keep=epsilon is None)
         if items_per_unit != 1 and (others or parallel > 1 or not hasattr(sketch, "update")):
             raise InvalidValue("--items-per-unit works for one sketch, not for merged ones. Leave out one of the two.")
         if epsilon is not None:
-            _check_budget(epsilon, delta, sketch.counters, options)
+            mechanism = _check_budget(epsilon, delta, sketch.counters, options)
+            if dry_run:
+                merges = bool(others) or parallel > 1
+                show_preview(_describe(mechanism, merges=merges), ledger, as_json=as_json)
+                return
+            _check_pipe(files)
         how = {"form": form, "column": column, "header": header}
         if files and parallel > 1:
             kept = sketch if continued else None
@@ -115,7 +127,7 @@ def stream(
             if not as_json:
                 typer.echo(f"Kept in {state}. It holds true keys and counts: guard it like the data.")
             return
-        finish(whole.release(epsilon, delta, **options), place, top=top, as_json=as_json)
+        finish(whole.release(epsilon, delta, **options), place, top=top, as_json=as_json, ledger=ledger)
 
 
 def _ledger(path: Path | None, items_per_unit: int) -> "Ledger | None":
@@ -163,19 +175,45 @@ def _opened(
     return sketch, others
 
 
-def _check_budget(epsilon: float, delta: float, counters: int, options: dict[str, Any]) -> None:
-    """Refuse a budget that no release could be made with or the ledger cannot pay, and a universe that is none."""
+def _check_budget(epsilon: float, delta: float, counters: int, options: dict[str, Any]) -> "LaplaceSketch":
+    """Return the mechanism of one sketch; refuse a budget that none fits or the ledger cannot pay."""
     from dpsieve.sketches.laplace_noise import NoisySketch
     from dpsieve.sketches.releasing import Universe
     from dpsieve.sketches.summed_noise import SummedSketch
 
     many = options.get("items_per_unit", 1)
     if "universe" not in options:
-        guarantee = NoisySketch(epsilon, delta, counters, many).guarantee
+        mechanism: LaplaceSketch = NoisySketch(epsilon, delta, counters, items_per_unit=many)
     elif delta:
         raise InvalidValue("with a universe the release is purely private. Leave out --delta, or --universe.")
     else:
         size = len(Universe(options["universe"]))
-        guarantee = SummedSketch(epsilon, 0.0, counters, 1, size, items_per_unit=many).guarantee
+        mechanism = SummedSketch(epsilon, 0.0, counters, universe=size, items_per_unit=many)
     if options["ledger"] is not None:
-        options["ledger"].check(guarantee)
+        options["ledger"].check(mechanism.guarantee)
+    return mechanism
+
+
+def _check_pipe(files: list[str]) -> None:
+    """Refuse to release from a pipe without a byte, such as one whose first command failed."""
+    from dpsieve.engines.inputs.files import EMPTY_PIPE
+
+    peek = getattr(sys.stdin.buffer, "peek", None)
+    if "-" in files and peek is not None and not peek(1):
+        raise UnreadableData(f"standard input is empty: {EMPTY_PIPE}")
+
+
+def _describe(mechanism: "LaplaceSketch", *, merges: bool) -> "Preview":
+    """Return what a release of a sketch would be."""
+    from dpsieve.jobs.preview import Preview
+
+    threshold: float | None = getattr(mechanism, "threshold", None)
+    details = [("standard deviation of the noise", f"{mechanism.deviation:.3g} per count")]
+    if threshold is not None:
+        details.append(("a key is published from", f"a noisy counter of {threshold:,.0f}"))
+    details.append(("a counter may lose", f"at most 1/{mechanism.counters + 1:,} of all items"))
+    if merges:
+        details.append(("merged sketches", "these numbers are for one sketch; the noise of a sum is larger"))
+    reason = f"noise for a sketch of {mechanism.counters:,} counters"
+    adds = "1 item" if mechanism.items_per_unit == 1 else f"at most {mechanism.items_per_unit:,} items"
+    return Preview(mechanism.guarantee, mechanism.name, reason, adds, details=tuple(details))

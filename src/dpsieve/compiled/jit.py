@@ -15,7 +15,8 @@ The cache folder is NUMBA_CACHE_DIR, or that of the user, such as ~/.cache. Thre
   cannot be exchanged after the check.
 - A process whose modules were replaced on disk after it started neither loads nor saves: what it has in memory is not
   what the digest describes.
-- Each file starts with a digest of its content, so that a file cut short by a power loss is not loaded.
+- Each file starts with a digest of its name and content, so that a file cut short by a power loss, or one with the code
+  of another function, is not loaded.
 
 A cache that cannot be read or written is ignored, whatever the reason: the function is compiled in memory.
 """
@@ -45,7 +46,7 @@ from numba.core.sigutils import normalize_signature
 from numba.misc.appdirs import AppDirs
 
 import dpsieve
-from dpsieve.logs import log
+from dpsieve.display import log
 
 _PACKAGE = Path(dpsieve.__file__).resolve().parent
 _IMPORT = re.compile(rb"^[ \t]*(?:from|import)[ \t]+dpsieve(?:\.([\w.]+))?(?:[ \t]+import[ \t]+(\([^)]*\)|.*))?", re.M)
@@ -95,7 +96,7 @@ class _Cache(NullCache):
             name = self._name(sig, target_context.codegen())
             with _version_folder() as folder:
                 content = _read(folder, name)
-            if hashlib.sha256(content[_CHECKSUM:]).digest() != content[:_CHECKSUM]:
+            if _checksum(name, content[_CHECKSUM:]) != content[:_CHECKSUM]:
                 raise RuntimeError("a file was changed, or not written to its end")
             _sources().check_unchanged()
             reduced = pickle.loads(content[_CHECKSUM:])  # noqa: S301 - only this user can have written it
@@ -110,7 +111,7 @@ class _Cache(NullCache):
             name, content = self._name(sig, data.codegen), dumps(data._reduce())
             _sources().check_unchanged()
             with _version_folder(make=True) as folder:
-                _write(folder, name, hashlib.sha256(content).digest() + content)
+                _write(folder, name, _checksum(name, content) + content)
 
     def _name(self, sig, codegen):
         """Return the name of the file: the function, and a digest of its line, the signature and the CPU."""
@@ -120,6 +121,10 @@ class _Cache(NullCache):
             raise RuntimeError("the digest does not cover this function")
         key = repr((code.co_firstlineno, signature, codegen.magic_tuple())).encode()
         return f"{self._function.__module__}.{code.co_qualname}-{hashlib.sha256(key).hexdigest()[:24]}"
+
+
+def _checksum(name, content):
+    return hashlib.sha256(name.encode() + b"\0" + content).digest()
 
 
 @contextlib.contextmanager

@@ -12,9 +12,8 @@ from dpsieve.discovery.selector import Selector
 from dpsieve.errors import InvalidType
 from dpsieve.exact.balls import ball, upper
 from dpsieve.privacy.certificate import Certificate, Part, whole_unit
-from dpsieve.privacy.composed import remaining
 from dpsieve.privacy.guarantee import Guarantee
-from dpsieve.privacy.mechanism import Mechanism
+from dpsieve.privacy.mechanism import Mechanism, remaining
 from dpsieve.validate import check_budget
 
 
@@ -87,7 +86,7 @@ class AfterSelection(Mechanism):
             return super().spends()
         spends = self.selector.spends()
         orders = next(spend.orders for spend in spends if isinstance(spend, Renyi))
-        return *spends, Renyi(orders, map(self._divergence, orders))
+        return *spends, Renyi(orders, tuple(map(self._divergence, orders)))
 
     @cached_property
     def _together(self) -> Part:

@@ -40,7 +40,7 @@ from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import Ball, ball, upper
 from dpsieve.noise.keys_per_unit import KINDS_OF_KEYS, MOST, Coverage, KeysPerUnit, units_by_size
 from dpsieve.noise.known_keys import GaussianReader, NoisyCounts
-from dpsieve.privacy.contribution import Contribution
+from dpsieve.privacy.guarantee import Contribution
 from dpsieve.privacy.mechanism import Drawn, Outcome, only_number
 from dpsieve.randomness import rounded_gaussian
 from dpsieve.randomness.noise import LARGEST_SCALE, SMALLEST_SCALE
@@ -51,7 +51,7 @@ from dpsieve.validate import check_max_keys
 from dpsieve.values.keys import order_of, published
 
 CANDIDATES = (1, 2, 3, 4, 5, 7, 10, 14, 20, 30, 50, 70, 100)
-SHARE_FOR_KEYS = 0.4  # of a unit's weight
+SHARE_FOR_KEYS = 0.43  # of a unit's weight
 SHARE_FOR_CHOICE = 0.05  # of epsilon, which is far less of the weight
 _HIGHEST, _LONGEST_LOSS = 100, 20
 
@@ -73,6 +73,7 @@ def find_then_count(
     keys: int | None = None,
     kept_epsilon: float = 0.0,
     typical_keys: float | None = None,
+    share: float = SHARE_FOR_KEYS,
     unit: str = "one row",
 ) -> "FindThenCount":
     """Return the mechanism that selects keys and counts them.
@@ -83,12 +84,13 @@ def find_then_count(
         keys: the number of selected keys in which a unit is counted; chosen privately by default.
         kept_epsilon: the budget of the share of (unit, selected key) pairs that step two keeps; 0: not reported.
         typical_keys: the typical number of keys per unit, a public or private number.
+        share: the part of a unit's weight that selects keys.
         unit: the protected unit, as text.
 
     >>> find_then_count(1.0, 1e-8, 100, typical_keys=8)
     <find_then_count after renyi_two_rounds selection, (1, 1e-08)-differential privacy when ...>
     """
-    selector = two_rounds(epsilon, delta, max_keys, typical_keys=typical_keys, share=SHARE_FOR_KEYS, unit=unit)
+    selector = two_rounds(epsilon, delta, max_keys, typical_keys=typical_keys, share=share, unit=unit)
     choice = 0.0 if keys is not None else SHARE_FOR_CHOICE * epsilon
     before = _distance(choice, kept_epsilon)
     most = largest_mu(selector.rest, 1 - selector.share, epsilon, selector.power)
@@ -146,11 +148,11 @@ class FindThenCount(AfterSelection, NoisyCounts):
     @property
     def contribution(self) -> Contribution:
         """A unit is counted in at most this number of selected keys: where it is chosen, in the largest candidate."""
-        return Contribution(self.keys or CANDIDATES[-1])
+        return Contribution(self.keys or CANDIDATES[-1], after="two_steps")
 
     def contribution_given(self, drawn: Drawn) -> Contribution:
         """Return the number of selected keys in which a unit is counted."""
-        return Contribution(self._keys_given(drawn))
+        return Contribution(self._keys_given(drawn), after="two_steps")
 
     def reader(self, drawn: Drawn) -> GaussianReader:
         """Return what reads counts with the noise for the number of keys, which may have been drawn."""
@@ -175,7 +177,7 @@ class FindThenCount(AfterSelection, NoisyCounts):
         keys = self.keys or (self._choose_keys(ranked, source) if len(places) else CANDIDATES[0])
         kept = self._draw_kept(ranked, keys, source) if self.kept_epsilon else None
         counts = ranked.bound(keys).counts()
-        tokens = (counts + rounded_gaussian(self.scale(keys), len(counts), source=source)).astype(np.float64)
+        tokens = counts + rounded_gaussian(self.scale(keys), len(counts), source=source)
         return Found(ranked.keys, Outcome(tokens, {} if self.keys else {"keys": keys}), keys, kept)
 
     def losses(self, ranked: Pairs) -> Ints:

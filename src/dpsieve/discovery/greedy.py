@@ -13,7 +13,7 @@ from dpsieve.discovery.selector import Selector, WeightSelector
 from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy.certificate import Certificate, whole_unit
-from dpsieve.privacy.contribution import Weight
+from dpsieve.privacy.guarantee import Weight
 from dpsieve.randomness.source import Source
 from dpsieve.types import Bools, Ints
 
@@ -124,7 +124,7 @@ class Greedy(Selector):
 def _draw_reports(channel: Optimal, counts: Ints, source: Source) -> Bools:
     selected = np.zeros(len(counts), np.bool_)
     present = np.flatnonzero(counts)
-    selected[present] = channel.draw(counts[present], source=source) > 0
+    selected[present] = channel.draw(counts[present], source=source).tokens > 0
     return selected
 
 

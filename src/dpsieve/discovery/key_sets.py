@@ -11,8 +11,7 @@ from dpsieve.codec import register
 from dpsieve.discovery.picks import HittingKeys, TopKeys
 from dpsieve.discovery.selector import Selector
 from dpsieve.errors import InvalidValue
-from dpsieve.privacy.composed import Composed
-from dpsieve.privacy.contribution import Contribution
+from dpsieve.privacy.guarantee import Contribution
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.publication.publication import Notes, Publication
 from dpsieve.randomness.source import Source
@@ -37,7 +36,7 @@ class KeySet(Publication):
     @classmethod
     def of(cls, mechanism: Mechanism, table: pa.Table, *, source: Source, reason: str) -> Self:
         """Return the publication of a table that a mechanism produced."""
-        last: Any = mechanism.last if isinstance(mechanism, Composed) else mechanism
+        last: Any = mechanism.last
         notes = Notes(str(Contribution(last.max_keys)), reason)
         return cls(table, mechanism, unsafe_to_publish=not source.publishable, notes=notes)
 
@@ -49,7 +48,7 @@ class KeySet(Publication):
     @property
     def last(self) -> Any:
         """The mechanism that produced the keys; others may precede it."""
-        return self.mechanism.last if isinstance(self.mechanism, Composed) else self.mechanism
+        return self.mechanism.last
 
     def check(self) -> None:
         """Raise unless the table holds distinct keys in order, and the mechanism is one that selects keys."""

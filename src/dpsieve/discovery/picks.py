@@ -66,7 +66,7 @@ from dpsieve.discovery.selector import Selector
 from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import ball, upper
-from dpsieve.privacy.composed import remaining
+from dpsieve.privacy.mechanism import remaining
 from dpsieve.randomness import rounded_gaussian
 from dpsieve.randomness.noise import LARGEST_SCALE, SMALLEST_SCALE
 from dpsieve.randomness.picks import noisy_top
@@ -74,8 +74,7 @@ from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints
 
 _TOP = 3.0  # times epsilon: up to where curves of picks are computed; beyond it they count as a leak
-# Misses have an exponential tail: picks gain 2 to 10 % from a lower power, and selection loses at most 1 %.
-_LOWER = 0.87
+_LOWER_AT_20, _LEAST_LOWER = 0.875, 0.78  # factors for the power before a hitting set
 _SAVED = "Pass the saved one."
 
 
@@ -147,11 +146,20 @@ def hitting_keys(
     k = checked_picks(k)
     if selector is None:
         selector = renyi_selection(
-            epsilon, delta, max_keys, typical_keys=typical_keys, share=share, lower=_LOWER, unit=unit
+            epsilon, delta, max_keys, typical_keys=typical_keys, share=share, lower=hitting_lower(k), unit=unit
         )
     _check_selector(selector, max_keys)
     each = _largest_pick(selector, epsilon, delta, k, partial(_hitting_number, k), hitting_epsilon)
     return HittingKeys(epsilon, delta, k, each, selector=selector)
+
+
+def hitting_lower(k: int) -> float:
+    """Return a factor for the power of the selection before k picks that remove hit units.
+
+    Misses have an exponential tail, which is longer for more picks. Every power is sound; the factors were searched for
+    keys and noise together.
+    """
+    return min(1.0, max(_LEAST_LOWER, _LOWER_AT_20 * math.pow(20 / checked_picks(k), 0.125)))
 
 
 @dataclass(frozen=True, repr=False)

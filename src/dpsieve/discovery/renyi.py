@@ -40,9 +40,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
-from dpsieve.accounting.gaussian import gaussian_sigma
+from dpsieve.accounting.curves import gaussian_sigma, spread_orders
 from dpsieve.accounting.products import absent, exposure, split
-from dpsieve.accounting.renyi import spread_orders
 from dpsieve.accounting.spends import Approximate, Renyi, Spend
 from dpsieve.codec import register
 from dpsieve.discovery.renyi_tables import MOST_BITS, Promise, best_power, finest_bits, reporting_table
@@ -52,7 +51,7 @@ from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import ball, upper
 from dpsieve.noise.report_tables import ReportingTable
 from dpsieve.privacy.certificate import Certificate, Part, whole_unit
-from dpsieve.privacy.contribution import Weight
+from dpsieve.privacy.guarantee import Weight
 from dpsieve.randomness import rounded_gaussian
 from dpsieve.randomness.source import Source
 from dpsieve.types import Bools, Floats, Ints
@@ -217,9 +216,14 @@ class RenyiSelector(Selector):
             raise InvalidValue("power, leak and rest break epsilon and delta. Pass the saved ones.")
 
     @property
+    def weight(self) -> Weight:
+        """The weight that a unit adds to each of its keys; in a second round, if all are of the same importance."""
+        return Weight(self.bits, self.least)
+
+    @property
     def heaviest(self) -> int:
         """The largest weight."""
-        return Weight(self.bits, self.least).of_keys(1)[0]
+        return self.weight.of_keys(1)[0]
 
     @property
     def look_mu(self) -> float:
@@ -251,6 +255,14 @@ class RenyiSelector(Selector):
         """The reporting probability of each sum of weights."""
         return reporting_table(self.promise)
 
+    def users_needed(self, keys: int, probability: float = 0.5) -> float:
+        """Return the number of units, with this number of keys each, that publish a key with this probability."""
+        keys = validate.whole("keys", keys, low=1, high=self.max_keys, hint="Pass the number of keys per unit.")
+        hint = "Pass a probability below one, such as 0.5."
+        target = validate.between("probability", probability, 1e-12, 1 - 1e-12, hint=hint)
+        weight = self.weight.of_keys(keys)[-1]
+        return self.table.crossing(target, weight) if weight else math.inf
+
     def spends(self) -> tuple[Spend, ...]:
         """Return the cost of a unit at some Renyi orders, and its leak."""
         return self._spent
@@ -264,7 +276,7 @@ class RenyiSelector(Selector):
             return upper(lambda: ball(coins) + ball(order) * ball(rho))
 
         return Renyi(
-            orders, map(tau, orders, self.table.taus(orders, leak, bits=self.bits, steps=self.steps))
+            orders, tuple(map(tau, orders, self.table.taus(orders, leak, bits=self.bits, steps=self.steps)))
         ), Approximate(0.0, leak)
 
     @property
@@ -294,11 +306,6 @@ class RenyiSelector(Selector):
 class RenyiSelection(RenyiSelector, WeightSelector):
     """See `renyi_selection`, and the head of this module for the proof."""
 
-    @property
-    def weight(self) -> Weight:
-        """The weight that a unit adds to each of its keys."""
-        return Weight(self.bits, self.least)
-
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_cost()
@@ -321,14 +328,6 @@ class RenyiSelection(RenyiSelector, WeightSelector):
         """Return the probability that keys with these sums of weights, in units of 2^-bits, are published."""
         sums = validate.integers("weights", weights, hint="Pass sums of weights, integers from 0 on.")
         return self.table.probability(np.asarray(sums, np.int64))
-
-    def users_needed(self, keys: int, probability: float = 0.5) -> float:
-        """Return the number of units, with this number of keys each, that publish a key with this probability."""
-        keys = validate.whole("keys", keys, low=1, high=self.max_keys, hint="Pass the number of keys per unit.")
-        hint = "Pass a probability below one, such as 0.5."
-        target = validate.between("probability", probability, 1e-12, 1 - 1e-12, hint=hint)
-        weight = self.weight.of_keys(keys)[-1]
-        return self.table.crossing(target, weight) if weight else math.inf
 
 
 @register("renyi_two_rounds")

@@ -1,11 +1,12 @@
-"""Selectors decide which keys are published, and nothing else about them; `choose_selector` decides on a selector."""
+"""Selectors decide which keys are published, and nothing else about them; `discovery.choice` decides on a selector."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -15,18 +16,15 @@ from dpsieve.codec import register
 from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy.certificate import Certificate, formula
-from dpsieve.privacy.composed import Composed, Use, remaining
-from dpsieve.privacy.contribution import Weight
-from dpsieve.privacy.guarantee import Guarantee
-from dpsieve.privacy.mechanism import Mechanism
+from dpsieve.privacy.guarantee import Guarantee, Weight
+from dpsieve.privacy.mechanism import Mechanism, Outcome
 from dpsieve.randomness.noise import laplace_scale
 from dpsieve.randomness.picks import noisy_top
 from dpsieve.randomness.source import Source
-from dpsieve.types import Bools, Floats, Ints
+from dpsieve.types import Bools, Ints
 from dpsieve.validate import SMALLEST_DELTA, SMALLEST_EPSILON, check_budget, check_max_keys
 
 SHARE_FOR_SIZE = 0.01  # of epsilon, for the private median
-_FEW, _MANY = 2, 16  # typical numbers of keys per unit
 # Per name: the module and name of the maker, and whether it accepts `typical_keys` and `share`.
 _MAKERS = {
     "greedy": ("discovery.greedy", "greedy", False),
@@ -102,9 +100,9 @@ class WeightSelector(Selector):
         """Return which keys are published."""
         return self.select_by_weights(pairs.weights(self.weight), source)
 
-    def draw(self, weights: Ints, *, source: Source) -> Floats:
-        """Return the tokens of keys with these sums of weights: 1 for a published key, 0 for any other."""
-        return self.select_by_weights(weights, source).astype(np.float64)
+    def draw(self, weights: Ints, *, source: Source) -> Outcome:
+        """Draw the tokens of keys with these sums of weights: 1 for a published key, 0 for any other."""
+        return Outcome(self.select_by_weights(weights, source).astype(np.int64))
 
 
 @register("typical_size")
@@ -143,12 +141,8 @@ class TypicalSize(Mechanism):
         return raised_by_range(self.epsilon, steepness)
 
     def delta_left(self, epsilon: float, delta: float) -> float:
-        """Return the delta for what follows, such that both together are (epsilon, delta)-private.
-
-        That holds for every mechanism at epsilon that is not steeper than `steepest(epsilon, delta)`, and for any at
-        the remaining epsilon: its curve is at most its delta over the whole range of the median's losses.
-        """
-        return delta / self.raises_delta(steepest(epsilon, delta)) * (1 - 1e-9)
+        """Return the delta for what follows, such that both together are (epsilon, delta)-private."""
+        return delta_after_choices(epsilon, delta, (self.epsilon,))
 
     def certify(self) -> Certificate:
         """Return the certificate: the order of scores with Gumbel noise is exact, and its scale rounded up."""
@@ -162,128 +156,45 @@ class TypicalSize(Mechanism):
         return 1 + int(noisy_top(-np.maximum(fewer, more), 1, scale=laplace_scale(self.epsilon, 1), source=source)[0])
 
 
-class Selection(NamedTuple):
-    """A selector, the mechanism of all stages up to it (the selector itself if it is the only one), and the reason."""
+def delta_after_choices(epsilon: float, delta: float, ranges: tuple[float, ...]) -> float:
+    """Return the delta for what follows private choices of these ranges, such that all are (epsilon, delta)-private.
 
-    selector: Selector
-    mechanism: Mechanism
-    reason: str
-
-
-def choose_selector(
-    method: str,
-    epsilon: float,
-    delta: float,
-    max_keys: int,
-    *,
-    typical_keys: int | None = None,
-    unit: str = "one row",
-    share: float = 1.0,
-    sums_from: str = "",
-) -> Selection | None:
-    """Return the selector of a request; None where a private median decides (`choose_by_median`).
-
-    Args:
-        method: a name of `MECHANISMS`.
-        epsilon, delta: the budget of the request.
-        max_keys: the number of keys that a unit keeps.
-        typical_keys: the typical number of keys per unit, if that is public.
-        unit: the protected unit, as text.
-        share: below 1, the selector leaves budget for picks: a Renyi selector has this share of a unit's weight, any
-            other half of epsilon and delta. 'auto' is then one round of Renyi selection.
-        sums_from: the name of an engine that computes sums of weights only; empty for one that reads units.
-
-    >>> choose_selector("auto", 1.0, 1e-5, 100, typical_keys=9).reason
-    'units typically hold 9 keys'
+    That holds for every mechanism at epsilon that is not steeper than `steepest(epsilon, delta)`, and for any at the
+    remaining epsilon: its curve is at most its delta over the whole range of the losses of the choices.
     """
-    reason = "requested by the caller"
-    if method == "auto" and share < 1:
-        method, reason = "renyi", "picks share its budget"
-    elif method == "auto" and max_keys == 1:
-        method, reason = "one_key", "no private mechanism reports keys of units with one key more often"
-    elif method == "auto" and sums_from:
-        method, reason = "renyi", f"{sums_from} gives sums of weights"
-    elif method == "auto" and typical_keys is not None:
-        method, reason = recommend(typical_keys)
-    elif method == "auto" and epsilon * (1 - SHARE_FOR_SIZE) < SMALLEST_EPSILON * 1.001:
-        method, reason = "renyi", "epsilon is too small to pay for the typical number of keys"
-    elif method == "auto":
-        return None
-    if share == 1:
-        selector = make_selector(method, epsilon, delta, max_keys, typical_keys=typical_keys, unit=unit)
-    else:
-        selector = _make_first_stage(method, epsilon, delta, max_keys, typical_keys, unit, share)
-    if sums_from and not isinstance(selector, WeightSelector):
-        fix = "Choose 'auto', 'renyi' or 'weighted_gaussian', or 'one_key' for one key per unit."
-        raise InvalidValue(f"method={method!r} needs the keys of each unit, which {sums_from} does not give. {fix}")
-    return Selection(selector, selector, reason)
+    most = steepest(epsilon, delta)
+    return delta / math.prod(raised_by_range(each, most) for each in ranges) * (1 - 1e-9)
 
 
-def choose_by_median(
-    epsilon: float, delta: float, max_keys: int, sizes: Ints, source: Source, *, unit: str = "one row"
-) -> Selection:
-    """Draw the typical number of keys per unit for a part of epsilon, and return the selector for it.
-
-    The median is an output, by which an adversary could choose among selectors. Each of them is for a smaller delta,
-    and either for all of epsilon and not steeper than `accounting.products.steepest`, or for the remaining epsilon.
-
-    Args:
-        epsilon, delta: the budget of the request.
-        max_keys: the number of keys that a unit keeps.
-        sizes: the number of keys of each unit.
-        source: of randomness.
-        unit: the protected unit, as text.
-    """
-    median = TypicalSize.within(epsilon, max_keys, unit=unit)
-    typical, smaller = median.draw(sizes, source), median.delta_left(epsilon, delta)
-    left = remaining(epsilon, median.epsilon)
-
-    def make(name: str, epsilon: float) -> Selector:
-        return make_selector(name, epsilon, smaller, max_keys, typical_keys=typical, unit=unit)
-
-    name, reason = recommend(typical)
-    try:
-        selector = make(name, left if name == "greedy" else epsilon)
-        if selector.steepness > steepest(epsilon, delta):
-            selector = make(name, left)
-    except InvalidValue:  # the median is paid for: take what serves every budget
-        selector = make("greedy", left)
-        reason = f"no {name} table fits this budget, chosen"
-    return Selection(selector, Composed(epsilon, delta, (Use(median), Use(selector))), f"{reason}, by a private median")
+def check_method(name: str) -> str:
+    """Return the name of a selector, or 'auto'."""
+    if not isinstance(name, str) or name not in MECHANISMS:
+        raise InvalidValue(f"method is not known. Choose one of {', '.join(MECHANISMS)}.")
+    return name
 
 
-def recommend(typical_keys: int) -> tuple[str, str]:
-    """Return the name of a selector for units that typically hold this number of keys, and the reason as text.
-
-    From experiments on eight data sets. With one key per unit, greedy selection with the optimal channel publishes most
-    keys; with some, two rounds of Renyi selection; with many, where a first round is expensive for what it reveals, one
-    round.
-
-    >>> recommend(9)
-    ('renyi_two_rounds', 'units typically hold 9 keys')
-    """
-    name = "greedy" if typical_keys < _FEW else "renyi_two_rounds" if typical_keys < _MANY else "renyi"
-    return name, f"units typically hold {typical_keys:,} {'key' if typical_keys == 1 else 'keys'}"
+def is_shaped(name: str) -> bool:
+    """Return whether the selector of this name depends on the typical number of keys per unit, and may leave budget."""
+    return _MAKERS[name][2]
 
 
 def make_selector(
     name: str, epsilon: float, delta: float, max_keys: int, *, typical_keys: int | None, unit: str, **options: Any
 ) -> Selector:
     """Return the selector of this name; `typical_keys`, a public number, shapes those that support it."""
-    if not isinstance(name, str) or name not in _MAKERS:
-        raise InvalidValue(f"method is not known. Choose one of {', '.join(MECHANISMS)}.")
-    home, maker, shaped = _MAKERS[name]
+    home, maker, shaped = _MAKERS[check_method(name)]
     make: Callable[..., Selector] = getattr(import_module(f"dpsieve.{home}"), maker)
     shape: dict[str, Any] = {"typical_keys": typical_keys} if shaped else {}
     return make(epsilon, delta, max_keys, unit=unit, **shape, **options)
 
 
-def _make_first_stage(
-    name: str, epsilon: float, delta: float, max_keys: int, typical_keys: int | None, unit: str, share: float
+def make_first_stage(
+    name: str, epsilon: float, delta: float, max_keys: int, *, typical_keys: int | None, unit: str, **options: Any
 ) -> Selector:
-    if name in _MAKERS and _MAKERS[name][2]:
-        return make_selector(name, epsilon, delta, max_keys, typical_keys=typical_keys, unit=unit, share=share)
-    if name in _MAKERS and (epsilon / 2 < SMALLEST_EPSILON or delta / 2 < SMALLEST_DELTA):
+    """Return a selector that leaves budget: a share of the weight where that is an option, else half of all."""
+    if is_shaped(name):
+        return make_selector(name, epsilon, delta, max_keys, typical_keys=typical_keys, unit=unit, **options)
+    if epsilon / 2 < SMALLEST_EPSILON or delta / 2 < SMALLEST_DELTA:
         fix = "Pass more, or use method='auto'."
         raise InvalidValue(f"epsilon={epsilon:g} and delta={delta:g} are too small to be halved for {name}. {fix}")
     return make_selector(name, epsilon / 2, delta / 2, max_keys, typical_keys=typical_keys, unit=unit)

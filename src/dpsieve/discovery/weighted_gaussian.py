@@ -29,13 +29,13 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from dpsieve import validate
-from dpsieve.accounting.gaussian import gaussian_curve, gaussian_sigma
+from dpsieve.accounting.curves import gaussian_curve, gaussian_sigma
 from dpsieve.accounting.spends import Approximate, Gaussian, Spend
 from dpsieve.codec import register
 from dpsieve.discovery.selector import WeightSelector
 from dpsieve.exact.balls import smallest
 from dpsieve.privacy.certificate import Certificate, formula
-from dpsieve.privacy.contribution import Weight
+from dpsieve.privacy.guarantee import Weight
 from dpsieve.randomness import gaussian_test
 from dpsieve.randomness.source import Source
 from dpsieve.types import Bools, Floats, Ints

@@ -5,8 +5,8 @@ from typing import Any
 from dpsieve.engines.duckdb.engine import DuckDB
 from dpsieve.engines.engine import Columns, Engine
 from dpsieve.engines.inputs.frames import is_database, is_spark, opener_of
-from dpsieve.engines.postgres.engine import Postgres
-from dpsieve.engines.spark.engine import Spark
+from dpsieve.engines.postgres import Postgres
+from dpsieve.engines.spark import Spark
 from dpsieve.errors import InvalidType, InvalidValue
 
 __all__ = [
@@ -14,37 +14,29 @@ __all__ = [
 ]  # fmt: skip
 
 
-def locate_data(data: Any, table: str | None, engine: Engine | None) -> tuple[Any, Engine | None]:
-    """Return data and engine; `table` names a table of the database that data is the URL of, if it is one.
+def choose(data: Any, engine: Engine | None = None, table: str | None = None) -> tuple[Any, Engine]:
+    """Return data and the engine that the caller passed, or the one that reads it; nothing is opened or read.
 
-    >>> locate_data("postgresql://localhost/shop", "orders", None)
-    ('orders', Postgres())
+    A Spark DataFrame stays in Spark, and a `table` in the database that data is the URL of; DuckDB reads all else.
+
+    >>> choose("postgresql://localhost/shop", table="orders"), choose("events.parquet")
+    (('orders', Postgres()), ('events.parquet', DuckDB()))
     """
-    if not is_database(data) or table is None:
-        if table is not None:
-            hint = "Pass the URL of a database as data, or leave the table out."
-            raise InvalidValue(f"table= needs a database URL as data. {hint}")
-        return data, engine
-    if engine is not None:
-        raise InvalidValue("data is a database, which counts itself. Leave the engine out.")
-    return table, Postgres(data)
-
-
-def choose(data: Any, engine: Engine | None = None) -> Engine:
-    """Return the engine that the caller passed, or the one that reads such data; nothing is opened or read.
-
-    A Spark DataFrame stays in Spark; DuckDB reads all else.
-
-    >>> choose("events.parquet")
-    DuckDB()
-    """
+    if table is not None and not is_database(data):
+        hint = "Pass the URL of a database as data, or leave the table out."
+        raise InvalidValue(f"table= needs a database URL as data. {hint}", argument="table")
+    if table is not None and engine is not None:
+        raise InvalidValue("data is a database, which counts itself. Leave the engine out.", argument="engine")
+    if table is not None:
+        return table, Postgres(data)
     if engine is None:
         if is_spark(data):
-            return Spark()
+            return data, Spark()
         opener_of(data)
-        return DuckDB()
+        return data, DuckDB()
     if not isinstance(engine, Engine):
         raise InvalidType(
-            f"engine must be an engine, not {type(engine).__name__}. Pass dpsieve.engines.DuckDB(), or none."
+            f"engine must be an engine, not {type(engine).__name__}. Pass dpsieve.engines.DuckDB(), or none.",
+            argument="engine",
         )
-    return engine
+    return data, engine

@@ -17,7 +17,7 @@ from dpsieve.engines.engine import Aggregation, Progress
 from dpsieve.engines.sql.columns import Column
 from dpsieve.engines.true_data import Counted, Pairs
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
-from dpsieve.privacy.contribution import Weight
+from dpsieve.privacy.guarantee import Weight
 from dpsieve.values.columns import as_numpy, in_utc, is_interrupt
 
 _T = TypeVar("_T")
@@ -165,12 +165,15 @@ def cast_known_keys(known: pa.Table, columns: list[Column]) -> pa.Table:
             table = None
         if table is None:
             types = ", ".join(f"{column.name!r}: {_key_type(column)}" for column in columns)
-            raise InvalidType(f"known_keys do not all fit the types of the key columns ({types}). Pass keys of these.")
+            why = f"known_keys do not all fit the types of the key columns ({types})"
+            raise InvalidType(f"{why}. Pass keys of these.", argument="known_keys")
         connection.register(_LISTED, table)
         distinct = f"SELECT count(*) FROM (SELECT DISTINCT {', '.join(names)} FROM {_LISTED})"
         ((count,),) = connection.sql(distinct).fetchall()
     if count != len(table):
-        raise InvalidValue("known_keys contains a key more than once, as the data writes it. Pass each key once.")
+        raise InvalidValue(
+            "known_keys contains a key twice, as the data writes it. Pass it once.", argument="known_keys"
+        )
     return table
 
 

@@ -12,9 +12,7 @@ from dpsieve import validate
 from dpsieve.display import show_progress
 from dpsieve.engines.true_data import Counted, CountedByBound, NumberRows, Pairs
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.logs import timed
-from dpsieve.noise.keys_per_unit import MOST
-from dpsieve.privacy.contribution import Contribution, Weight
+from dpsieve.privacy.guarantee import Contribution, Weight
 
 Progress = Callable[[float], None]
 
@@ -62,24 +60,27 @@ class Columns:
         requested = [("privacy_unit", name) for name in self.unit] + [(self.argument, name) for name in self.key]
         for argument, name in requested:
             if known.count(name) > 1:
-                raise InvalidValue(f"{argument}={name!r} is the name of several columns. Rename them.")
+                raise InvalidValue(
+                    f"{argument}={name!r} is the name of several columns. Rename them.", argument=argument
+                )
             if name not in known:
                 taken = self.unit if argument == self.argument else self.names
                 fix = _advice(name, [other for other in known if other not in taken], listed, argument)
-                raise InvalidValue(f"{argument}={name!r} is not a column of the data. {fix}")
+                raise InvalidValue(f"{argument}={name!r} is not a column of the data. {fix}", argument=argument)
 
 
 def unit_columns(unit: object) -> tuple[str, ...]:
-    """Return the columns of a privacy unit: one name, several, or none where each row is its own unit."""
+    """Return the columns of a privacy unit: one name, several, or () where each row is its own unit."""
     hint = "Name the column that says who is protected, such as privacy_unit='user_id', or several."
     names = () if unit is None else (unit,) if isinstance(unit, str) else unit
     if isinstance(names, list) and not names:
-        raise InvalidValue(f"privacy_unit is an empty list. {hint}")
+        raise InvalidValue(f"privacy_unit is an empty list. {hint}", argument="privacy_unit")
     if not isinstance(names, Sequence):
-        raise InvalidType(f"privacy_unit must be a column name or a list of them, not {type(unit).__name__}. {hint}")
+        kind = type(unit).__name__
+        raise InvalidType(f"privacy_unit must be a column name or a list, not {kind}. {hint}", argument="privacy_unit")
     checked = tuple(validate.text("privacy_unit", name, hint=hint) for name in names)
     if len(set(checked)) < len(checked):
-        raise InvalidValue("privacy_unit names a column twice. Name each column once.")
+        raise InvalidValue("privacy_unit names a column twice. Name each column once.", argument="privacy_unit")
     return checked
 
 
@@ -95,18 +96,32 @@ Measure = Literal["count"] | Weight
 
 @dataclass(frozen=True)
 class Aggregation:
-    """What an engine computes: the arguments of `Engine.aggregate`."""
+    """What an engine computes.
+
+    Attributes:
+        columns: the key and the privacy unit; for `Engine.read_numbers`, `NumberColumns`.
+        contribution: what one unit may add.
+        measure: COUNT, or Weight(bits); then a unit may keep up to 10,000 keys.
+        salt: an integer below 2^64, drawn for each read; it determines which keys a unit keeps.
+        allow_null_units: drop rows with a null unit; by default these are refused, as they cannot be attributed to a
+            unit.
+        known: public keys, a table with the key columns: rows of other keys are dropped first, and every key returns.
+        progress: called in this thread with the share of the work that is done, from 0 to 1; see
+            `monotonic_progress`. An exception that it raises stops the work.
+    """
 
     columns: Columns
     contribution: Contribution
     measure: Measure = COUNT
     salt: int = 0
     allow_null_units: bool = False
+    known: pa.Table | None = None
+    progress: Progress | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.measure, Weight) and self.contribution.keys > _MOST_WEIGHTS:
-            fix = f"Pass at most {_MOST_WEIGHTS:,}."
-            raise InvalidValue(f"max_keys_per_unit={self.contribution.keys} is too large for weights. {fix}")
+            why = f"max_keys_per_unit={self.contribution.keys} is too large for weights"
+            raise InvalidValue(f"{why}. Pass at most {_MOST_WEIGHTS:,}.", argument="max_keys_per_unit")
 
     @property
     def weights(self) -> tuple[int, ...]:
@@ -119,9 +134,14 @@ class Aggregation:
         """The number of rows of a unit that count for one of its keys."""
         return 1 if isinstance(self.measure, Weight) else self.contribution.rows
 
+    def report(self, share: float) -> None:
+        """Report the share of the work that is done."""
+        if self.progress is not None:
+            self.progress(share)
+
 
 class Engine(ABC):
-    """Reads tables, bounds each privacy unit and aggregates.
+    """Reads tables, bounds each privacy unit and aggregates; `data` is what `dpsieve.engines.inputs` describes.
 
     Attributes:
         supports_pairs: whether it implements `read_pairs`.
@@ -137,18 +157,8 @@ class Engine(ABC):
     def check(self, data: Any, columns: Columns) -> None:
         """Refuse columns that the data does not have, and keys of a type that cannot be one, from the schema alone."""
 
-    def aggregate(
-        self,
-        data: Any,
-        columns: Columns,
-        contribution: Contribution,
-        measure: Measure = COUNT,
-        *,
-        salt: int,
-        known: pa.Table | None = None,
-        allow_null_units: bool = False,
-        progress: Progress | bool | None = None,
-    ) -> Counted:
+    @abstractmethod
+    def aggregate(self, data: Any, task: Aggregation) -> Counted:
         """Bound what each privacy unit adds, and return the keys with their true counts or sums of weights.
 
         Rows with a null in a key column are dropped first. Then each unit keeps at most `contribution.keys` of its
@@ -160,114 +170,46 @@ class Engine(ABC):
         Privacy depends neither on the hash nor on the secrecy of the salt: for every salt, what a unit adds depends on
         its own rows alone. So one unit changes at most `contribution.keys` counts, each by at most `contribution.rows`;
         or weights by at most 2^bits in the L2 norm.
-
-        With `known`, a public list of keys, rows of other keys are dropped first, and every key of the list returns.
-
-        Args:
-            data: see `dpsieve.engines.inputs`.
-            columns: the key and the privacy unit.
-            contribution: what one unit may add.
-            measure: COUNT, or Weight(bits); then a unit may keep up to 10,000 keys.
-            salt: an integer below 2^64, drawn for each release; it determines which keys a unit keeps.
-            known: the public keys, a table with the key columns.
-            allow_null_units: drop rows with a null unit; by default these are refused, as they cannot be attributed to
-                a unit.
-            progress: called in this thread with the share of the work that is done, from 0 to 1; True shows it. An
-                exception that it raises stops the work.
         """
-        task = Aggregation(columns, contribution, measure, salt, bool(allow_null_units))
-        with timed(f"{type(self).__name__}: bound and count"):
-            return self._aggregate(data, task, known, _make_monotonic(progress))
 
-    def read_pairs(
-        self,
-        data: Any,
-        columns: Columns,
-        contribution: Contribution,
-        *,
-        salt: int,
-        known: pa.Table | None = None,
-        allow_null_units: bool = False,
-        progress: Progress | bool | None = None,
-    ) -> Pairs:
+    @abstractmethod
+    def read_pairs(self, data: Any, task: Aggregation) -> Pairs:
         """Bound each privacy unit as `aggregate` does, and return the keys of each unit.
 
-        The counts of the result, and its sums of weights, are those of `aggregate` with the same salt. The number of
-        rows of a unit with a key does not matter. `contribution.keys` may be as large as 10^12, for no bound.
+        The counts of the result, and its sums of weights, are those of `aggregate` with the same salt. The contribution
+        is of one row per key, and of any number of keys: 10^12 are no bound.
 
         Units are sorted by a hash of the salt and the unit, and the keys of a unit in the order in which they are
         chosen; ties are broken by the values. So the order of two units depends on these two and the salt alone. Where
         every row is its own unit, rows are sorted by a hash of the salt and their key.
-
-        The arguments are those of `aggregate`; with `known`, the keys are those of the list.
         """
-        task = Aggregation(columns, Contribution(contribution.keys), COUNT, salt, bool(allow_null_units))
-        with timed(f"{type(self).__name__}: bound"):
-            return self._read_pairs(data, task, known, _make_monotonic(progress))
 
-    def read_by_bound(
-        self,
-        data: Any,
-        columns: Columns,
-        *,
-        salt: int,
-        allow_null_units: bool = False,
-        progress: Progress | bool | None = None,
-    ) -> CountedByBound:
-        """Count under every bound on the keys per unit; the columns must name a unit.
+    @abstractmethod
+    def read_by_bound(self, data: Any, task: Aggregation) -> CountedByBound:
+        """Count under every bound up to `contribution.keys`, which is MOST; the columns must name a unit.
 
         The counts under a bound are those of `aggregate` with the same salt. The data is read once, and what the counts
-        need is stored in memory or in a private folder. The arguments are those of `aggregate`.
+        need is stored in memory or in a private folder.
         """
-        task = Aggregation(columns, Contribution(MOST), COUNT, salt, bool(allow_null_units))
-        with timed(f"{type(self).__name__}: bound"):
-            return self._read_by_bound(data, task, _make_monotonic(progress))
 
-    def read_numbers(
-        self,
-        data: Any,
-        columns: NumberColumns,
-        max_rows: int,
-        *,
-        salt: int,
-        allow_null_units: bool = False,
-        progress: Progress | bool | None = None,
-    ) -> NumberRows:
-        """Bound what each privacy unit adds, and return rows of numbers: at most `max_rows` per unit.
+    @abstractmethod
+    def read_numbers(self, data: Any, task: Aggregation) -> NumberRows:
+        """Bound what each privacy unit adds, and return rows of numbers: at most `contribution.rows` per unit.
 
         Rows with a null or NaN in one of the columns are dropped first; in text files, so are those with a text that is
         not a number. Then each unit keeps the rows with the smallest hash of the salt, the unit and the row, so every
         row of a unit is equally likely, equal ones too. As in `aggregate`, what a unit keeps depends on its own rows
-        and the salt alone. Where every row is its own unit, all rows stay. The arguments are those of `aggregate`.
+        and the salt alone. Where every row is its own unit, all rows stay.
         """
-        task = Aggregation(columns, Contribution(rows=max_rows), COUNT, salt, bool(allow_null_units))
-        with timed(f"{type(self).__name__}: bound and read"):
-            return self._read_numbers(data, task, _make_monotonic(progress))
-
-    @abstractmethod
-    def _read_numbers(self, data: Any, task: Aggregation, progress: Progress | None) -> NumberRows:
-        """Read rows of numbers, with checked arguments."""
-
-    @abstractmethod
-    def _aggregate(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Counted:
-        """Aggregate, with checked arguments."""
-
-    @abstractmethod
-    def _read_by_bound(self, data: Any, task: Aggregation, progress: Progress | None) -> CountedByBound:
-        """Count under every bound, with checked arguments."""
-
-    @abstractmethod
-    def _read_pairs(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Pairs:
-        """Find which unit keeps which keys, with checked arguments."""
 
 
-def _make_monotonic(progress: Progress | bool | None) -> Progress | None:
-    """Make progress monotonic across retries."""
+def monotonic_progress(progress: Progress | bool | None) -> Progress | None:
+    """Return what reports progress, which never falls; True shows it in a notebook or a terminal."""
     if progress is None or progress is False:
         return None
     report = show_progress() if progress is True else progress
     if not callable(report):
-        raise InvalidType("progress must be True or a function of one number. Leave it out, or pass one of them.")
+        raise InvalidType("progress must be True or a function of one number. Pass one, or none.", argument="progress")
     furthest = 0.0
 
     def report_rising(share: float) -> None:

@@ -3,22 +3,22 @@
 True data leaves an engine through a mechanism only.
 """
 
+import math
 import weakref
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from typing import Self
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpsieve.logs import timed
+from dpsieve.display import timed
 from dpsieve.noise.keys_per_unit import units_by_size
-from dpsieve.privacy.contribution import Weight
-from dpsieve.privacy.mechanism import Mechanism
-from dpsieve.publication.release import drawn
+from dpsieve.privacy.guarantee import Weight
+from dpsieve.privacy.mechanism import Mechanism, Outcome
+from dpsieve.publication.release import draw_keys
 from dpsieve.randomness.source import Source
 from dpsieve.types import Bools, Floats, Ints
 
@@ -48,15 +48,15 @@ class Counted:
         """Integers with the sum of the frequencies: the frequencies, or fewer numbers where these are remote."""
         return self.frequencies
 
-    def draw(self, mechanism: Mechanism, source: Source) -> tuple[pa.Table, Floats]:
-        """Certify a mechanism, and return the keys that it reports, in no particular order, with their tokens.
+    def draw(self, mechanism: Mechanism, source: Source) -> tuple[pa.Table, Outcome]:
+        """Certify a mechanism, and return the keys that it reports, in no particular order, with their outcome.
 
         The mechanism is a channel, noise for known keys, a composition that ends with one of these, or a selector by
         weights.
         """
         with timed("certify"):
             mechanism.certify()
-        return drawn(mechanism, self.keys, self.frequencies, source)
+        return draw_keys(mechanism, self.keys, self.frequencies, source)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -148,11 +148,11 @@ class Pairs:
         count_keys(self.key_numbers, counts)
         return counts
 
-    def count(self) -> Counted:
-        """Return the keys that some unit has, with their numbers of units."""
+    def count(self, first: Ints | None = None) -> Counted:
+        """Return the keys that some unit has, with their numbers of units, and `first` of these keys."""
         counts = self.counts()
         some = np.flatnonzero(counts)
-        return Counted(self.keys.take(pa.array(some)), counts[some])
+        return Counted(self.keys.take(pa.array(some)), counts[some], None if first is None else first[some])
 
     def weights(self, weight: Weight) -> Ints:
         """Return the sum of the weights of each key, as an engine computes it."""
@@ -163,33 +163,60 @@ class Pairs:
         return sums
 
 
-class CountedByBound(ABC):
+class CountedByBound(AbstractContextManager["CountedByBound"]):
     """The true counts under every bound on the keys per unit up to 1,000, each key once per unit.
 
     All counts come from one read of the data, so they are consistent with each other and with `units`. Use it in a
     `with` block: what does not fit into memory is on disk until `close`.
 
-    Attributes:
+    Args:
         units: the number of units with 0, 1, ..., 1,000 keys; units with more keys count as 1,000.
+        add_up: returns the counts under a bound, with `first` where that is asked for, which engines with pairs can.
+        resources: what is closed by `close`, or when this object is no longer used.
+        read_pairs: returns the keys of each unit, in the order in which bounds keep them; it may read the data again.
+        most_pairs: the number of pairs up to which `read_pairs` is possible, from settings alone and whatever the data;
+            0 where it is not.
     """
 
-    units: Ints
+    def __init__(
+        self,
+        units: Ints,
+        add_up: Callable[[int, bool], Counted],
+        resources: ExitStack | None = None,
+        read_pairs: Callable[[], Pairs] | None = None,
+        most_pairs: float = 0,
+    ) -> None:
+        self.units, self._add_up, self._read_pairs, self.most_pairs = units, add_up, read_pairs, most_pairs
+        self._closing = None if resources is None else weakref.finalize(self, resources.close)
 
-    def close(self) -> None:  # noqa: B027
-        """Remove what is stored outside of memory."""
+    def under(self, keys: int, *, with_first: bool = False) -> Counted:
+        """Return the counts where each unit keeps at most this number of its keys, and `first` if asked."""
+        return self._add_up(keys, with_first)
 
-    def __enter__(self) -> Self:
-        return self
+    def read_pairs(self) -> Pairs:
+        """Return the keys of each unit, where `most_pairs` allows it."""
+        assert self._read_pairs is not None
+        return self._read_pairs()
+
+    def close(self) -> None:
+        if self._closing is not None:
+            self._closing()
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @abstractmethod
-    def under(self, keys: int, *, with_first: bool = False) -> Counted:
-        """Return the counts where each unit keeps at most this number of its keys, and `first` if asked.
 
-        Only engines that support pairs have `first`.
-        """
+class FromPairs(CountedByBound):
+    """Counts from pairs in memory."""
+
+    def __init__(self, pairs: Pairs, most_pairs: float = math.inf) -> None:
+        units = units_by_size(pairs.sizes)
+        super().__init__(units, partial(_count_under, pairs), read_pairs=lambda: pairs, most_pairs=most_pairs)
+        self.pairs = pairs
+
+
+def _count_under(pairs: Pairs, keys: int, with_first: bool) -> Counted:
+    return pairs.bound(keys).count(pairs.bound(1).counts() if with_first else None)
 
 
 def units_by_place(places: Ints, numbers: Ints, most: int) -> Ints:
@@ -205,43 +232,6 @@ def units_by_place(places: Ints, numbers: Ints, most: int) -> Ints:
     units = -np.diff(holding, append=0)
     units[0] = 0
     return units
-
-
-class FromPairs(CountedByBound):
-    """Counts from pairs in memory."""
-
-    def __init__(self, pairs: Pairs) -> None:
-        self.pairs, self.units = pairs, units_by_size(pairs.sizes)
-
-    def under(self, keys: int, *, with_first: bool = False) -> Counted:
-        """Return the counts where each unit keeps at most this number of its keys, also only its first if asked."""
-        counts = self.pairs.bound(keys).counts()
-        some = np.flatnonzero(counts)
-        first = self.pairs.bound(1).counts()[some] if with_first else None
-        return Counted(self.pairs.keys.take(pa.array(some)), counts[some], first)
-
-
-class FromPlaces(CountedByBound):
-    """Counts from the number of units that have each key as their first, second, ... choice.
-
-    Args:
-        units: see `CountedByBound`.
-        add_up: returns the sums over the first places and, for engines with pairs, the numbers at the first of them.
-        resources: what is closed by `close`, or when this object is no longer used.
-    """
-
-    def __init__(self, units: Ints, add_up: Callable[[int], Counted], resources: ExitStack | None = None) -> None:
-        self.units, self._add_up = units, add_up
-        self._closing = None if resources is None else weakref.finalize(self, resources.close)
-
-    def under(self, keys: int, *, with_first: bool = False) -> Counted:
-        """Return the counts where each unit keeps at most this number of its keys."""
-        return self._add_up(keys)
-
-    def close(self) -> None:
-        """Remove what is stored outside of memory."""
-        if self._closing is not None:
-            self._closing()
 
 
 @dataclass(frozen=True, eq=False, repr=False)

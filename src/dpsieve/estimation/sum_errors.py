@@ -33,6 +33,7 @@ from dpsieve.channels.channel import ReportedCounts, Target
 from dpsieve.channels.law import LARGEST_FREQUENCY
 from dpsieve.estimation.estimated_sums import HIGHEST_LEVEL, MOST_TERMS, ErrorLaw, Term, sum_margins
 from dpsieve.estimation.estimators import Estimator, middles
+from dpsieve.privacy.mechanism import check_tokens
 from dpsieve.types import Floats, Ints
 
 _FEW = 16  # keys near the threshold, up to which the interval is for reported ones
@@ -81,7 +82,7 @@ def reported_sum_interval(
 
     None where only the normal approximation is offered: see the head of this module.
     """
-    given = np.asarray(tokens, dtype=np.float64)
+    given = check_tokens(tokens)
     if not len(given) or (g is not None and len(given) > 1) or _is_sampled(channel, given):
         return None
     if len(given) == 1 or level > HIGHEST_LEVEL:
@@ -109,14 +110,14 @@ def reported_sum_interval(
     return value - below, value + above
 
 
-def _is_sampled(channel: ReportedCounts, tokens: Floats) -> bool:
+def _is_sampled(channel: ReportedCounts, tokens: Ints) -> bool:
     """Return whether a scheme may have left out keys of these frequencies."""
     scheme = channel.scheme
     return scheme is not None and bool((scheme.inclusion(channel.likeliest(tokens)) < _SURE).any())
 
 
 def _united(
-    channel: ReportedCounts, tokens: Floats, weights: Floats, g: Callable[[Floats], Floats] | None, level: float
+    channel: ReportedCounts, tokens: Ints, weights: Floats, g: Callable[[Floats], Floats] | None, level: float
 ) -> tuple[float, float]:
     """Return the sum of the intervals of all keys, with this probability for all of them together."""
     target, ends = Target(g), channel.interval(tokens, 1 - (1 - level) / len(tokens))
@@ -124,7 +125,7 @@ def _united(
     return float(both.min(axis=0).sum()), float(both.max(axis=0).sum())
 
 
-def _ranges(channel: ReportedCounts, tokens: Floats, level: float) -> tuple[Ints, float]:
+def _ranges(channel: ReportedCounts, tokens: Ints, level: float) -> tuple[Ints, float]:
     """Return possible frequencies for each key, (0, 0) where its row is settled, and the level that they leave.
 
     Many different ranges are merged with their neighbours.

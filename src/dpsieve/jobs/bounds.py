@@ -1,147 +1,251 @@
-"""Choose how units are bounded, from a private histogram of keys per unit.
+"""Choose how units are counted, from a private histogram of keys per unit.
 
-A reader takes a count for the number of units that hold the key. Under a bound of m keys per unit it is lower: for
-common keys on real data by about half of the share of pairs that the bound drops, as these keys are held by units of
-all sizes, and by all of it where most units hold one key. A larger bound needs more noise and reports fewer keys. So a
-way to count is described by two estimates. With s the share of pairs kept, h the frequency that is reported half of the
-time, and sigma the noise of a count:
+A reader takes a count for the number of units that hold the key. Under a bound of m keys per unit it is lower, and a
+larger bound needs more noise and reports fewer keys. There are three kinds of ways to count:
+
+- *at once*: one bound, and one mechanism that reports and counts;
+- *find first*: where most units hold a single key, most of epsilon finds keys where each unit adds one of its keys, and
+  the rest counts them where each unit adds a few, those first that were found most common, with Laplace noise;
+- *two steps*: a share of a unit's weight finds keys, and the rest counts them (`discovery.find_then_count`).
+
+**Estimates.** Each way has two, from the histogram and public numbers. With s the share of pairs that is kept and h the
+frequency that is reported half of the time:
 
 - keys: (s^1.3 / h)^1.15, up to a constant. With a Zipf law the number of keys more frequent than h / s is inversely
-  proportional to it; the exponents are fitted, since rare keys are held by units with more keys than others.
-- error: the mean error of the 100 most common keys, if these hold 30 % of all pairs and follow a Zipf law. A key below
-  h is missed; others are off by E|bias + noise|.
+  proportional to it; the exponents are fitted, since rare keys are held by units with more keys than others. Two steps
+  with the whole weight find 1.05 times the keys of the best bound if there are many pairs, and with a share of the
+  weight h grows to share^-0.29 h, as the tables of `discovery.renyi` do for units of 8 to 20 keys.
+- error: the mean error of the 100 most common keys, if these hold 30 % of all pairs, in proportion to
+  1/(rank + 5). A unit with d keys holds about d^0.8 of them, up to a factor, and at most all. So a bound m
+  drops the share 1 - m/d of these, while two steps drop those beyond the m that rank highest. A key is reported with a
+  probability that rises around h, and is then counted as no less than the least count of the mechanism.
 
-Three goals weigh them. 'keys' takes the most keys. 'counts' takes the least error. 'auto', the default, takes the least
-error, with the bias counted twice as no interval shows it, among those that find 84 % of the most keys. Where most
-units hold a single key, 'auto' may *find first*: 86 % of epsilon find keys where each unit adds one of its keys, and
-the rest counts them where each unit adds a few, with Laplace noise.
+**Goals.** 'keys' takes the most keys, 'counts' the least error. 'auto', the default, takes the least error among the
+ways that find 87 % of the most keys. It counts the bias of a bound twice, as no interval shows it, but takes no way
+that another one beats in keys and error. Errors that differ by 3 % are alike: of these ways one is taken that has about
+the most keys. Where bounds have errors below 0.5 % of the common counts, the one of these with most keys is taken.
 
-With few units the histogram is mostly noise. Then all estimates are pulled to a bound of 20 keys, in proportion to the
-noise per unit: repeated releases of the same data use similar bounds.
+**Few units.** The histogram has the same noise for few units as for many, so for few of them differences are often
+noise. The dead zone in which ways are alike grows in proportion to the noise per unit; within it the bound next to 20
+is taken, and a bound rather than two steps. So repeated releases of the same data use the same or similar bounds.
 
 Privacy. All of this is post-processing of the histogram and of public numbers.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import expit, ndtr, pdtr
 
-from dpsieve.accounting.gaussian import gaussian_sigma
-from dpsieve.jobs.mechanisms import SHARE_FOR_BOUND, half_reported
+from dpsieve.accounting.curves import gaussian_sigma
+from dpsieve.discovery.find_then_count import CANDIDATES as COUNTED_IN
+from dpsieve.display import log
+from dpsieve.engines.true_data import CountedByBound, Pairs
+from dpsieve.errors import DpsieveError
+from dpsieve.jobs.mechanisms import SHARE_FOR_BOUND, SHARE_TO_FIND, half_reported
+from dpsieve.jobs.request import ReleaseRequest
 from dpsieve.noise.keys_per_unit import MOST, Sizes
 from dpsieve.types import Floats
 
+AT_ONCE, FIND_FIRST, TWO_STEPS = "at_once", "find_first", "two_steps"
 CANDIDATES = (1, 2, 3, 5, 7, 10, 14, 20, 30, 40, 50, 70, 100, 140, 200)
 FOUND_FIRST = (2, 3, 5, 7)
+SHARES = (0.4, 0.5, 0.6, 0.7, 0.8)  # of a unit's weight, to find keys in two steps
 _MEASURED = (1, 2, 3, 5, 10, 20, 50, 100, 200)
-SHARE_TO_FIND = 0.86  # of epsilon, where keys are found first
-_LEAST_KEYS = 0.84  # share of the most keys
+_LEAST_KEYS = {AT_ONCE: 0.87, FIND_FIRST: 0.8, TWO_STEPS: 0.87}  # shares of the most keys
 _RARER, _STEEPER = 1.3, 1.15  # exponents of the estimated number of keys
-_COMMON = 0.003 / np.arange(1, 101) * (100 / np.sum(1 / np.arange(1, 101)))  # shares of pairs of the 100 common keys
-_BIAS, _BIAS_OF_FEW, _FEW_KEYS = 0.5, 1.0, 2
+_WHOLE_WEIGHT, _SHALLOW = 1.05, 0.29  # of two steps; see the head of this module
+_MANY_PAIRS, _FEW_KEYS = 250_000, 2  # pairs at epsilon 1 for two steps; typical keys up to which keys are found first
+_COMMON = 0.3 / np.arange(6, 106) / np.sum(1 / np.arange(6, 106))  # shares of pairs of the 100 most common keys
+_CONCAVE = 0.8
 _TWICE = 2.0  # the weight of a bias that no interval shows
-_USUAL, _PULL = 20, 8.0  # the bound without information, and how strong the pull is
-_MANY_UNITS, _MANY_KEYS = 20_000, 20  # from here on two steps count best; units at epsilon 1
+_MORE_NOISE, _MARGIN = 1.05, 1.1  # two steps also pay for choices, and their estimates are less certain
+_EXACT = 0.005  # of common counts
+_ALIKE, _NEARLY = 0.03, 0.1  # relative differences of errors, and of keys
+_DEAD_ZONE = 4.0  # of both, times the noise per unit
+_USUAL = 20  # the bound without information
+
+Halves = Callable[[float, float, int], float]
 
 
 class Way(NamedTuple):
-    """A way to count: `keys` per unit at once, after keys were found with one key per unit, or in two steps."""
+    """A way to count: at most `keys` per unit, and `share` is that of the budget which finds keys before.
 
-    kind: str  # 'at_once', 'find_first' or 'two_steps'
-    keys: int
+    In two steps `keys` is None: how many of the found keys a unit is counted in is chosen when these are known.
+    """
+
+    kind: str
+    keys: int | None
+    share: float = 0.0
 
 
 class _Estimates(NamedTuple):
     keys: float
     error: float
+    cost: float  # the error where bias weighs more
+
+    def is_worse(self, other: "_Estimates", zone: float) -> bool:
+        """Return whether another way has both more keys and less error, by more than a dead zone."""
+        return other.keys > (1 + zone) * self.keys and other.error < self.error / (1 + zone)
 
 
-def choose_way(sizes: Sizes, epsilon: float, delta: float, goal: str, finds_first: bool) -> Way:
+def choose_way(
+    sizes: Sizes,
+    epsilon: float,
+    delta: float,
+    goal: str,
+    kinds: Collection[str] = (AT_ONCE,),
+    halves: Halves = half_reported,
+) -> Way:
     """Return how to count for a goal, given the private histogram; see the head of this module.
 
     Args:
         sizes: the histogram.
         epsilon, delta: the budget that is left for it.
         goal: 'auto', 'keys' or 'counts'.
-        finds_first: whether the engine can count keys that were found before.
+        kinds: what the engine and the request allow beside a bound.
+        halves: returns the frequency reported half of the time at (epsilon, delta) under a bound.
     """
-    at_once = dict(_at_once(sizes, epsilon, delta, _TWICE if goal == "auto" else 1.0))
+    estimate = _Estimate(sizes, epsilon, delta)
+    ways = dict(estimate.at_once(halves))
+    most = max(ways.values()).keys
     if goal == "keys":
-        return max(at_once, key=lambda way: at_once[way].keys)
-    if goal == "counts":
-        best = min(at_once, key=lambda way: at_once[way].error)
-        many = best.keys >= _MANY_KEYS and float(sizes.smooth.sum()) * epsilon >= _MANY_UNITS
-        return Way("two_steps", MOST) if many else best
-    least = _LEAST_KEYS * max(estimates.keys for estimates in at_once.values())
-    ways = at_once | (dict(_find_first(sizes, epsilon, delta)) if finds_first else {})
-    return min((way for way in ways if ways[way].keys >= least), key=lambda way: ways[way].error)
+        return max(ways, key=lambda way: ways[way].keys)
+    few = typical_keys(sizes) <= _FEW_KEYS
+    if FIND_FIRST in kinds and few and goal == "auto":
+        ways |= dict(estimate.find_first())
+    if TWO_STEPS in kinds and not few and estimate.pairs * epsilon >= _MANY_PAIRS:
+        ways |= dict(estimate.two_steps(most))
+    zone = _DEAD_ZONE * estimate.noise_per_unit
+    cost = {way: each.error for way, each in ways.items()}
+    if goal == "auto":
+        ways = {way: each for way, each in ways.items() if each.keys >= _LEAST_KEYS[way.kind] * most}
+        beaten = {way for way in ways if any(ways[way].is_worse(other, zone) for other in ways.values())}
+        cost = {way: each.cost for way, each in ways.items() if way not in beaten}
+    exact = [way for way in ways if way.kind == AT_ONCE and ways[way].error <= _EXACT * estimate.common.mean()]
+    if exact:
+        return max(exact, key=lambda way: ways[way].keys)
+    reach = min(cost.values()) * (1 + _ALIKE + zone)
+    alike = {way: ways[way].keys for way in cost if cost[way] <= reach}
+    fewest = max(alike.values()) * (1 - min(1.0, _NEARLY + 2 * zone))
+    return min((way for way in alike if alike[way] >= fewest), key=_unusual)
 
 
-def _at_once(sizes: Sizes, epsilon: float, delta: float, weight: float) -> Iterator[tuple[Way, _Estimates]]:
-    """Yield every bound, reported and counted in one step; `weight` multiplies the bias."""
-    one_key = gaussian_sigma(epsilon, delta)
-    for keys in CANDIDATES:
-        sigma = min(one_key * math.sqrt(keys), 1.4 * keys / epsilon)
-
-        def off(bias: Floats, sigma: float = sigma) -> Floats:
-            noise = sigma * math.sqrt(2 / math.pi) * np.exp(-((bias / sigma) ** 2) / 2)
-            return np.asarray(noise + bias * (1 - 2 * ndtr(-bias / sigma)))
-
-        share, half = sizes.smooth_share(keys), _half(epsilon, delta, keys)
-        pull = 1 + _uncertainty(sizes) * abs(math.log(keys / _USUAL))
-        yield Way("at_once", keys), _estimate(sizes, share, share, half, weight * _bias(sizes), off, pull)
+def _unusual(way: Way) -> tuple[bool, float]:
+    return way.kind != AT_ONCE, abs(math.log((way.keys or _USUAL) / _USUAL))
 
 
-def _find_first(sizes: Sizes, epsilon: float, delta: float) -> Iterator[tuple[Way, _Estimates]]:
-    """Yield every bound under which keys are counted that were found with one key per unit."""
-    half, first = _half_found(epsilon * SHARE_TO_FIND, delta), sizes.smooth_share(1)
-    for keys in FOUND_FIRST:
-        scale = keys / (epsilon * (1 - SHARE_TO_FIND))
+class _Estimate:
+    """The estimates of all ways for a histogram and a budget."""
 
-        def off(bias: Floats, scale: float = scale) -> Floats:
-            return np.asarray(bias + scale * np.exp(-bias / scale))
+    def __init__(self, sizes: Sizes, epsilon: float, delta: float) -> None:
+        self.epsilon, self.delta = epsilon, delta
+        self.smooth_share, self.units, self.edges = sizes.smooth_share, sizes.smooth, np.array(sizes.edges, np.float64)
+        self.one_key = gaussian_sigma(epsilon, delta)
+        number = max(float(self.units.sum()), 1.0)
+        self.noise_per_unit, self.pairs = sizes.scale / number, float(self.units @ self.edges)
+        self.common = np.minimum(_COMMON * self.pairs, number)  # units that hold the common keys
+        concave = self.edges**_CONCAVE
+        factor = float(self.common.sum()) / max(float(self.units @ concave), 1.0)
+        self.common_keys = np.minimum(concave * factor, len(_COMMON))  # of a unit at each edge
 
-        pull = 1 + _uncertainty(sizes) * math.log(2)
-        counted = sizes.smooth_share(keys)
-        yield Way("find_first", keys), _estimate(sizes, first, counted, half, _TWICE * _bias(sizes), off, pull)
+    def at_once(self, halves: Halves) -> Iterator[tuple[Way, _Estimates]]:
+        """Yield every bound, reported and counted in one step."""
+        measured = _log_halves(self.epsilon, self.delta, halves)
+        for keys in CANDIDATES:
+            half, share = math.exp(np.interp(math.log(keys), np.log(_MEASURED), measured)), self.smooth_share(keys)
+            noise = min(self.one_key * math.sqrt(keys), 1.4 * keys / self.epsilon)
+            least = half * (1.08 + 0.07 * math.log(keys)) if keys > 1 else half
+            dropped = self._dropped(keys)
+            reported = self._reported(dropped, half, 0.05 + 0.04 * math.log(keys))
+            errors = (self._error(reported, weight * dropped, noise, least) for weight in (1.0, _TWICE))
+            yield Way(AT_ONCE, keys), _Estimates(_keys(half / share**_RARER), *errors)
+
+    def find_first(self) -> Iterator[tuple[Way, _Estimates]]:
+        """Yield every bound under which keys are counted that were found with one key per unit."""
+        half = half_reported(self.epsilon * SHARE_TO_FIND, self.delta, 1)
+        reported = self._reported(self._dropped(1), half, 0.05)
+        for keys in FOUND_FIRST:
+            noise = keys / (self.epsilon * (1 - SHARE_TO_FIND))
+            errors = (self._error(reported, weight * self._dropped(keys), noise) for weight in (1.0, _TWICE))
+            way = Way(FIND_FIRST, keys, SHARE_TO_FIND)
+            yield way, _Estimates(_keys(half / self.smooth_share(1) ** _RARER), *errors)
+
+    def two_steps(self, most: float) -> Iterator[tuple[Way, _Estimates]]:
+        """Yield two steps with every share of the weight; `most` is the largest estimate of keys of a bound."""
+        whole = (_WHOLE_WEIGHT * most) ** (-1 / _STEEPER)
+        for share in SHARES:
+            half, noise = whole * share**-_SHALLOW, _MORE_NOISE * self.one_key / math.sqrt(1 - share)
+            reported = self._reported(0.0, half, 0.2)
+            bounds = ((self._beyond(keys), noise * math.sqrt(keys)) for keys in COUNTED_IN)
+            error = _MARGIN * min(self._error(reported, *bound) for bound in bounds)
+            yield Way(TWO_STEPS, None, share), _Estimates(_keys(half), error, error)
+
+    def _dropped(self, keys: int) -> float:
+        """Return the share of pairs with common keys that a bound drops."""
+        dropped = self.common_keys * (1 - np.minimum(1.0, keys / self.edges))
+        return float(self.units @ dropped) / max(float(self.units @ self.common_keys), 1e-9)
+
+    def _beyond(self, keys: int) -> float:
+        """Return the share of these pairs beyond the common keys that rank highest, by a Poisson law."""
+        mean = self.common_keys
+        beyond = mean * (1 - pdtr(keys - 1, mean)) - keys * (1 - pdtr(keys, mean))
+        return float(self.units @ beyond) / max(float(self.units @ mean), 1e-9)
+
+    def _reported(self, dropped: float, half: float, spread: float) -> Floats:
+        """Return the probabilities that common keys are reported."""
+        return np.asarray(expit((self.common * (1 - dropped) - half) / (spread * half)))
+
+    def _error(self, reported: Floats, dropped: float, noise: float, least: float = 0.0) -> float:
+        """Return the mean error of common keys; one that is not reported is off by its count."""
+        counted = self.common * (1 - min(1.0, dropped))
+        bias = np.abs(np.maximum(counted, least) - self.common)
+        off = noise * math.sqrt(2 / math.pi) * np.exp(-((bias / noise) ** 2) / 2) + bias * (1 - 2 * ndtr(-bias / noise))
+        return float((reported * off + (1 - reported) * self.common).mean())
 
 
-def _estimate(
-    sizes: Sizes, found: float, counted: float, half: float, weight: float, off: Callable[[Floats], Floats], pull: float
-) -> _Estimates:
-    """Return the estimates, given the shares of pairs that find keys and that are counted."""
-    common = _COMMON * float(sizes.smooth @ np.array(sizes.edges))
-    bias = weight * common * (1 - counted)
-    error = np.where(found * common >= half, off(bias), common)
-    return _Estimates((found**_RARER / half) ** _STEEPER, float(error.mean()) * pull)
-
-
-def _bias(sizes: Sizes) -> float:
-    """Return the bias of common keys, over the share of pairs that is dropped."""
-    return _BIAS if typical_keys(sizes) > _FEW_KEYS else _BIAS_OF_FEW
-
-
-def _uncertainty(sizes: Sizes) -> float:
-    return _PULL * sizes.scale / max(float(sizes.smooth.sum()), 1.0)
-
-
-def _half(epsilon: float, delta: float, keys: int) -> float:
-    """Return about the frequency that is reported half of the time, interpolated between some bounds."""
-    return math.exp(np.interp(math.log(keys), np.log(_MEASURED), _log_halves(epsilon, delta)))
+def _keys(half: float) -> float:
+    return math.pow(half, -_STEEPER)
 
 
 @lru_cache(maxsize=32)
-def _half_found(epsilon: float, delta: float) -> float:
-    return half_reported(epsilon, delta, 1)
+def _log_halves(epsilon: float, delta: float, halves: Halves) -> Floats:
+    return np.log([halves(epsilon, delta, keys) for keys in _MEASURED])
 
 
-@lru_cache(maxsize=32)
-def _log_halves(epsilon: float, delta: float) -> Floats:
-    return np.log([half_reported(epsilon, delta, keys) for keys in _MEASURED])
+def allowed_kinds(
+    request: ReleaseRequest, supports_pairs: bool, counts: CountedByBound, sizes: Sizes
+) -> frozenset[str]:
+    """Return the kinds of ways that the request and the engine allow, from public and private numbers alone."""
+    if request.method != "auto":
+        return frozenset({AT_ONCE})
+    kinds = {AT_ONCE}
+    if supports_pairs:
+        kinds.add(FIND_FIRST)
+    if pairs_fit(sizes, counts):
+        kinds.add(TWO_STEPS)
+    return frozenset(kinds)
+
+
+def pairs_fit(sizes: Sizes, counts: CountedByBound) -> bool:
+    """Return whether all pairs fit into memory, as two steps need.
+
+    The private histogram and the settings decide, never the size of the data: it would show in the way that is taken.
+    With the margin of forty deviations of the noise, pairs that do not fit are as good as never read.
+    """
+    return sizes.pairs(MOST) + 40 * sizes.deviation(MOST) <= counts.most_pairs
+
+
+def read_pairs_again(counts: CountedByBound) -> Pairs | None:
+    """Return all pairs; None where they were not held and the data cannot be read again: it is paid for by now."""
+    try:
+        return counts.read_pairs()
+    except DpsieveError:
+        log.warning("the data cannot be read again; it is counted with a bound")
+        return None
 
 
 def typical_keys(sizes: Sizes) -> int:
@@ -152,7 +256,7 @@ def typical_keys(sizes: Sizes) -> int:
 
 def describe_choice(epsilon: float, delta: float) -> str:
     """Return the words for a bound that is still to be chosen."""
-    some = ", ".join(f"{_half(epsilon, delta, keys):,.0f} with at most {keys}" for keys in (1, 10, 100))
+    some = ", ".join(f"{half_reported(epsilon, delta, keys):,.0f} with at most {keys}" for keys in (1, 10, 100))
     cost = f"for {SHARE_FOR_BOUND:.0%} of epsilon".replace("%", " %")
     span = f"at most {CANDIDATES[0]} to {CANDIDATES[-1]} keys, chosen privately {cost}"
     return f"{span}; a key is reported half of the time at the frequency {some}"

@@ -1,7 +1,7 @@
 """Collect from the rows of a table by sample-and-threshold: what clients would have sent, drawn at once.
 
-Each row is a client with one value; where `privacy_unit` names columns, each unit is: it keeps one of its values, by a
-hash with a fresh secret salt, and counts once. The guarantee names the unit.
+Each privacy unit is a client: it keeps one of its values, by a hash with a fresh secret salt, and counts once. With
+`privacy_unit="row"` each row is one. The guarantee names the unit.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ from dpsieve.jobs.preview import Preview
 from dpsieve.jobs.request import document, read_known_keys
 from dpsieve.jobs.run import Plan, run
 from dpsieve.jobs.table import Table, check_columns
-from dpsieve.privacy.contribution import Contribution
+from dpsieve.privacy.guarantee import Contribution
 from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release, draw_release
@@ -73,7 +73,8 @@ def collect_histogram(
 
     >>> import pyarrow as pa
     >>> sales = pa.table({"drink": ["tea"] * 600 + ["secret"] * 5})
-    >>> collect_histogram(sales, column="drink", epsilon=1.0, delta=1e-8).table.column("drink").to_pylist()
+    >>> found = collect_histogram(sales, column="drink", privacy_unit="row", epsilon=1.0, delta=1e-8)
+    >>> found.table.column("drink").to_pylist()
     ['tea']
     """
     request = HistogramRequest.of(locals())
@@ -114,7 +115,7 @@ def collect_heavy_hitters(
 
     >>> import pyarrow as pa
     >>> words = pa.table({"word": ["sieve"] * 900 + ["secret"] * 5})
-    >>> budget = {"epsilon": 1.0, "delta": 1e-8}
+    >>> budget = {"privacy_unit": "row", "epsilon": 1.0, "delta": 1e-8}
     >>> collect_heavy_hitters(words, column="word", max_length=6, step=3, **budget).table.column("key").to_pylist()
     ['sieve']
     """
@@ -157,7 +158,8 @@ def collect_quantiles(
 
     >>> import pyarrow as pa
     >>> ages = pa.table({"age": [i % 100 for i in range(50_000)]})
-    >>> found = collect_quantiles(ages, column="age", bounds=(0, 100), epsilon=1.0, delta=1e-8, depth=3)
+    >>> budget = {"privacy_unit": "row", "epsilon": 1.0, "delta": 1e-8}
+    >>> found = collect_quantiles(ages, column="age", bounds=(0, 100), depth=3, **budget)
     >>> 40 < found.quantile(0.5).value < 60
     True
     """
@@ -173,12 +175,12 @@ def plan_histogram(request: HistogramRequest, table: Table | None) -> Plan[Any, 
     mechanism = plan_sample(unit=request.unit, **chosen)
     listed = request.known_keys
     known = None if listed is None else read_known_keys(listed, (request.column,))
-    buckets = Histogram(mechanism, None if known is None else known.column(0)).buckets
+    histogram = Histogram(mechanism, None if known is None else known.column(0))
 
     def finish(counted: Counted, source: Source) -> Release:
         present = np.flatnonzero(counted.frequencies)
         keys, frequencies = counted.keys.take(present), counted.frequencies[present]
-        notes = Notes(contribution(buckets), reason(mechanism))
+        notes = Notes(contribution(histogram), reason(mechanism))
         return draw_release(mechanism, keys, frequencies, notes=notes, source=source)
 
     def rehearse(_: Counted, source: Source) -> None:
@@ -186,7 +188,7 @@ def plan_histogram(request: HistogramRequest, table: Table | None) -> Plan[Any, 
 
     def describe() -> Preview:
         rarely, half, surely = (frequency_at(mechanism, share) for share in (0.05, 0.5, 0.95))
-        return _preview(mechanism, reason(mechanism), contribution(buckets), mechanism.rate, (rarely, half, surely))
+        return _preview(mechanism, reason(mechanism), contribution(histogram), mechanism.rate, (rarely, half, surely))
 
     read = _read_counts(request, table, known)
     return Plan(mechanism, read, finish, rehearse, check_columns(request, table), describe)

@@ -1,27 +1,36 @@
 """Discover keys: which occur, the k most frequent, and k keys that reach most units."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from dpsieve.channels.channel import ReportedCounts, frequency_at
+from dpsieve.discovery.choice import Picks, Selection, SelectorChoice
 from dpsieve.discovery.key_sets import HittingSet, KeySet, TopK, selected_table, top_table
-from dpsieve.discovery.picks import KeyPicker, hitting_keys, top_keys
-from dpsieve.discovery.selector import Selection, WeightSelector, choose_by_median, choose_selector
+from dpsieve.discovery.picks import HittingKeys, KeyPicker, TopKeys, hitting_keys, hitting_lower, top_keys
+from dpsieve.discovery.renyi import RenyiSelector
+from dpsieve.discovery.selector import Selector, WeightSelector
 from dpsieve.engines.engine import Engine
 from dpsieve.engines.true_data import Counted, Pairs
 from dpsieve.jobs.preview import Preview
 from dpsieve.jobs.request import DiscoverRequest, HittingSetRequest, TopKRequest, document
 from dpsieve.jobs.run import Plan, run
 from dpsieve.jobs.table import ALL_KEYS, Table, check_columns
-from dpsieve.privacy.contribution import Contribution
-from dpsieve.privacy.guarantee import Guarantee
+from dpsieve.privacy.guarantee import Contribution, Guarantee
 from dpsieve.privacy.ledger import AnyLedger
+from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.randomness.source import Source
 from dpsieve.values.keys import published
 
 SHARE_FOR_COUNTS = 0.2  # of what the selection leaves, for the counts of a top-k
+SHARES_OF_TOP_K = (0.34, 0.85)  # of a unit's weight, for selection: where k keys are common, and where they are not
+SHARES_OF_HITTING_SET = (0.5,)
 
+_Picked = TypeVar("_Picked", TopK, HittingSet)
 Progress = Callable[[float], None] | bool | None
 
 
@@ -85,14 +94,15 @@ def top_k(
     """Find the k keys that most units hold, the most common first, with (epsilon, delta)-differential privacy.
 
     First keys are discovered, then k of them are picked by noisy order. `max_keys_per_unit` bounds what a unit adds to
-    the discovery; the order counts all its keys. Fewer than k rows mean that fewer keys were discovered. A Renyi
-    selector ('auto' takes one) shares one budget with the picks; others get half of epsilon and delta.
+    the discovery; the order counts all its keys. Fewer than k rows mean that fewer keys were discovered; `notes.rarer`
+    then says how common a key must be. A Renyi selector ('auto' takes one) shares one budget with the picks, and a
+    private answer to whether k keys are common decides its share; others get half of epsilon and delta.
 
     [arguments]
 
     >>> import pyarrow as pa
     >>> log = pa.table({"drink": ["tea"] * 4000 + ["milk"] * 3000 + ["mate"] * 2000})
-    >>> top_k(log, key="drink", k=2, epsilon=1.0, delta=1e-8).table.column("drink").to_pylist()
+    >>> top_k(log, key="drink", privacy_unit="row", k=2, epsilon=1.0, delta=1e-8).table.column("drink").to_pylist()
     ['tea', 'milk']
     """
     request = TopKRequest.of(locals())
@@ -141,109 +151,155 @@ def hitting_set(
 
 def plan_discover(request: DiscoverRequest, table: Table | None) -> Plan[Any, KeySet]:
     """Return the plan of a discovery; without a table it can only be previewed."""
-    sums_from = "" if table is None or table.engine.supports_pairs else type(table.engine).__name__
-    budget = (request.epsilon, request.delta, request.contribution.keys)
-    selection = choose_selector(
-        request.method, *budget, typical_keys=request.typical_keys, unit=request.unit, sums_from=sums_from
-    )
-    promise = Guarantee(request.epsilon, request.delta, unit=request.unit)
-
-    def finish(pairs: Pairs, source: Source) -> KeySet:
-        chosen = selection or choose_by_median(*budget, pairs.sizes, source, unit=request.unit)
-        return publish(chosen, pairs.keys.filter(chosen.selector.select(pairs, source)), source)
+    choice = _choice(request, table)
 
     def publish(chosen: Selection, keys: pa.Table, source: Source) -> KeySet:
         return KeySet.of(chosen.mechanism, selected_table(keys), source=source, reason=chosen.reason)
 
-    def describe() -> Preview:
-        name, reason = ("auto", "a private median of keys per unit chooses the selector")
-        if selection is not None:
-            name, reason = selection.selector.name, selection.reason
-        return Preview(promise, name, reason, str(request.contribution))
+    def finish(pairs: Pairs, source: Source) -> KeySet:
+        chosen = choice.public or choice.draw(pairs, source)
+        selector: Any = chosen.mechanism.last
+        return publish(chosen, pairs.keys.filter(selector.select(pairs, source)), source)
 
-    if selection is not None and isinstance(selection.selector, WeightSelector):
-        selector = selection.selector
+    chosen = choice.public
+    if chosen is None or not isinstance(chosen.mechanism, WeightSelector):
+        return _plan_pairs(request, table, choice, request.contribution, finish)
+    selector = chosen.mechanism
 
-        def finish_sums(sums: Counted, source: Source) -> KeySet:
-            return publish(selection, sums.draw(selector, source)[0], source)
+    def finish_sums(sums: Counted, source: Source) -> KeySet:
+        return publish(chosen, sums.draw(selector, source)[0], source)
 
-        def rehearse(_: Counted, source: Source) -> None:
-            invented = Pairs.of([["a key"]])
-            finish_sums(Counted(invented.keys, invented.weights(selector.weight)), source)
+    def rehearse(_: Counted, source: Source) -> None:
+        invented = Pairs.of([["a key"]])
+        finish_sums(Counted(invented.keys, invented.weights(selector.weight)), source)
 
-        def read(source: Source) -> Counted:
-            assert table is not None
-            kept = Contribution(selector.max_keys)
-            return table.counts(request.columns, kept, source, measure=selector.weight)
-
-        return Plan(selection.mechanism, read, finish_sums, rehearse, check_columns(request, table), describe)
-
-    def read_pairs(source: Source) -> Pairs:
+    def read(source: Source) -> Counted:
         assert table is not None
-        pairs = table.pairs(request.columns, request.contribution, source)
-        if selection is not None:
-            selection.selector.check(pairs)
-        return pairs
+        return table.counts(request.columns, Contribution(selector.max_keys), source, measure=selector.weight)
 
-    cost = promise if selection is None else selection.mechanism
-    rehearse_pairs = lambda pairs, source: finish(pairs.make_dummy(), source)  # noqa: E731
-    return Plan(cost, read_pairs, finish, rehearse_pairs, check_columns(request, table), describe)
+    describe = partial(_preview, request, choice)
+    return Plan(selector, read, finish_sums, rehearse, check_columns(request, table), describe)
 
 
 def plan_top_k(request: TopKRequest, table: Table | None) -> Plan[Any, TopK]:
     """Return the plan of a top-k; without a table it can only be previewed."""
-    picker = top_keys(**_budget(request, 0.15), count_share=SHARE_FOR_COUNTS if request.counts else 0.0)
+    count_share = SHARE_FOR_COUNTS if request.counts else 0.0
+
+    def make(selector: Selector, epsilon: float, delta: float) -> TopKeys:
+        return top_keys(epsilon, delta, selector.max_keys, request.k, selector=selector, count_share=count_share)
+
+    choice = _choice(request, table, Picks(request.k, SHARES_OF_TOP_K, make))
 
     def finish(pairs: Pairs, source: Source) -> TopK:
+        chosen = choice.public or choice.draw(pairs, source)
+        picker: Any = chosen.mechanism.last
         found = picker.selector.select(pairs.bound(picker.max_keys), source)
         numbers, keys = pairs.counts()[found], pairs.keys.filter(found)
         order = picker.pick(numbers, source)
         noisy = picker.noisy_counts(numbers[order], source) if request.counts else None
         rows = top_table(picker, keys.take(pa.array(order)), noisy)
-        return TopK.of(picker, rows, source=source, reason=_reason(picker))
+        return _publish_picks(TopK, chosen, rows, source)
 
-    return _plan_picks(request, table, picker, finish)
+    return _plan_pairs(request, table, choice, ALL_KEYS, finish)
 
 
 def plan_hitting_set(request: HittingSetRequest, table: Table | None) -> Plan[Any, HittingSet]:
     """Return the plan of a hitting set; without a table it can only be previewed."""
-    picker = hitting_keys(**_budget(request, 0.5))
+
+    def make(selector: Selector, epsilon: float, delta: float) -> HittingKeys:
+        return hitting_keys(epsilon, delta, selector.max_keys, request.k, selector=selector)
+
+    choice = _choice(request, table, Picks(request.k, SHARES_OF_HITTING_SET, make, hitting_lower(request.k)))
 
     def finish(pairs: Pairs, source: Source) -> HittingSet:
+        chosen = choice.public or choice.draw(pairs, source)
+        picker: Any = chosen.mechanism.last
         found = pairs.restrict(picker.selector.select(pairs.bound(picker.max_keys), source))
         rows = published(found.keys.take(pa.array(picker.pick(found, source))))
-        return HittingSet.of(picker, rows, source=source, reason=_reason(picker))
+        return _publish_picks(HittingSet, chosen, rows, source)
 
-    return _plan_picks(request, table, picker, finish)
+    return _plan_pairs(request, table, choice, ALL_KEYS, finish)
 
 
-def _plan_picks(
-    request: HittingSetRequest, table: Table | None, picker: KeyPicker, finish: Callable[[Pairs, Source], Any]
+def _choice(request: DiscoverRequest, table: Table | None, picks: Picks | None = None) -> SelectorChoice:
+    """Return how a request gets its selector: the same for keys, the most frequent ones and hitting sets."""
+    sums_only = table is not None and not table.engine.supports_pairs and picks is None
+    return SelectorChoice(
+        request.method,
+        request.epsilon,
+        request.delta,
+        request.contribution.keys,
+        typical_keys=request.typical_keys,
+        unit=request.unit,
+        sums_from=type(table.engine).__name__ if table is not None and sums_only else "",
+        picks=picks,
+    )
+
+
+def _plan_pairs(
+    request: DiscoverRequest,
+    table: Table | None,
+    choice: SelectorChoice,
+    contribution: Contribution,
+    finish: Callable[[Pairs, Source], Any],
 ) -> Plan[Any, Any]:
-    """Return the plan that reads all keys of all units and picks among those that are discovered."""
+    """Return the plan that reads the keys of all units."""
 
     def read(source: Source) -> Pairs:
         assert table is not None
-        pairs = table.pairs(request.columns, ALL_KEYS, source)
-        picker.selector.check(pairs)
+        pairs = table.pairs(request.columns, contribution, source)
+        if choice.public is not None:
+            last: Any = choice.public.mechanism
+            (last.selector if isinstance(last, KeyPicker) else last).check(pairs)
         return pairs
 
-    def describe() -> Preview:
-        return Preview(picker.guarantee, picker.name, _reason(picker), str(request.contribution))
-
+    promise = Guarantee(request.epsilon, request.delta, unit=request.unit)
+    cost = promise if choice.public is None else choice.public.mechanism
     rehearse = lambda pairs, source: finish(pairs.make_dummy(), source)  # noqa: E731
-    return Plan(picker, read, finish, rehearse, check_columns(request, table), describe)
+    describe = partial(_preview, request, choice)
+    return Plan(cost, read, finish, rehearse, check_columns(request, table), describe)
 
 
-def _budget(request: HittingSetRequest, share: float) -> dict[str, Any]:
-    """Return the arguments of a picker; the selector gets a share of its Renyi budget, or half of epsilon and delta."""
-    epsilon, delta, keys = request.epsilon, request.delta, request.contribution.keys
-    options: Any = {"typical_keys": request.typical_keys, "unit": request.unit, "share": share}
-    selection = choose_selector(request.method, epsilon, delta, keys, **options)
-    assert selection is not None  # no median is drawn where picks share the budget
-    selector = selection.selector
-    return {"epsilon": epsilon, "delta": delta, "max_keys": selector.max_keys, "k": request.k, "selector": selector}
+def _preview(request: DiscoverRequest, choice: SelectorChoice) -> Preview:
+    chosen = choice.public
+    name, reason = (request.method, choice.describe()) if chosen is None else (chosen.mechanism.name, chosen.reason)
+    promise = Guarantee(request.epsilon, request.delta, unit=request.unit)
+    known = [(request.typical_keys or request.contribution.keys, chosen.mechanism)] if chosen else None
+    details = [line for keys, each in known or choice.typical_mechanisms() for line in _noise_lines(keys, each)]
+    return Preview(promise, name, reason, str(request.contribution), details=tuple(details))
 
 
-def _reason(picker: KeyPicker) -> str:
-    return f"{picker.k:,} picks among the keys of {picker.selector.name} selection"
+def _noise_lines(keys: int, mechanism: Mechanism) -> Iterator[tuple[str, str]]:
+    """Yield how many units a key needs, and the noise of picks, for units that typically hold this many keys."""
+    last: Any = mechanism.last
+    selector: Any = getattr(last, "selector", last)
+    units = None
+    if isinstance(selector, RenyiSelector):
+        units = math.ceil(selector.users_needed(min(keys, selector.max_keys)))
+    elif isinstance(getattr(selector, "channel", None), ReportedCounts):
+        units = frequency_at(selector.channel, 0.5)
+    label = f"units with {'1 key' if keys == 1 else f'{keys:,} keys'}"
+    if units is not None:
+        yield label, f"a key is found half of the time if {units:,} units hold it"
+    if isinstance(last, KeyPicker):
+        noise = f"{math.pi / math.sqrt(6) * last.scale:.3g}"
+        yield label, f"keys are ordered by counts with noise of standard deviation {noise}"
+    if isinstance(last, TopKeys) and last.count_sigma:
+        yield label, f"counts are within {last.half_width():,.0f} of the true ones (95 %)"
+
+
+def _publish_picks(kind: type[_Picked], chosen: Selection, rows: pa.Table, source: Source) -> _Picked:
+    """Return the publication of picked keys; fewer than k are explained."""
+    picker: Any = chosen.mechanism.last
+    reason = f"{picker.k:,} picks among the keys of {picker.selector.name} selection, {chosen.reason}"
+    made = kind.of(chosen.mechanism, rows, source=source, reason=reason)
+    if len(made) >= picker.k:
+        return made
+    words = f"raise epsilon or delta, or add data: only {len(made):,} of {picker.k:,} keys were selected"
+    if isinstance(picker.selector, RenyiSelector):
+        selector: RenyiSelector = picker.selector
+        keys = min(selector.max_keys, selector.least)
+        each = "one key" if keys == 1 else f"{keys:,} keys"
+        units = math.ceil(selector.users_needed(keys))
+        words += f", as a key is selected half of the time if {units:,} units of {each} each hold it"
+    return replace(made, notes=replace(made.notes, rarer=words))

@@ -5,26 +5,28 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from dpsieve.accounting.repeated import Share, repeated_share
+from dpsieve.accounting.composition import Share, repeated_share
 from dpsieve.channels.baselines import stability, truncated_geometric
 from dpsieve.channels.channel import ReportedCounts, frequency_at
-from dpsieve.channels.optimal_channels import optimal, rows_of_units, simple
-from dpsieve.errors import InvalidValue
+from dpsieve.channels.optimal_channels import Optimal, optimal, rows_of_units, simple
+from dpsieve.discovery.find_then_count import FindThenCount, find_then_count
+from dpsieve.errors import InvalidValue, NotCertified
 from dpsieve.exact.balls import minimise
-from dpsieve.jobs.request import ReleaseRequest
+from dpsieve.jobs.request import KEYS_PER_UNIT, ReleaseRequest
 from dpsieve.noise.gaussian_threshold import gaussian
 from dpsieve.noise.keys_per_unit import Coverage, KeysPerUnit
-from dpsieve.noise.known_keys import NOISES, known_keys
+from dpsieve.noise.known_keys import NOISES, FoundKeys, known_keys
 from dpsieve.noise.report_tables import rough_half
 from dpsieve.noise.report_then_count import report_then_count
-from dpsieve.privacy.composed import Composed, Use, remaining
-from dpsieve.privacy.contribution import Contribution
-from dpsieve.privacy.mechanism import Counting, Mechanism
+from dpsieve.privacy.guarantee import Contribution
+from dpsieve.privacy.mechanism import Composed, Counting, Mechanism, Use, remaining
 from dpsieve.sampling.schemes import Scheme
 from dpsieve.validate import SMALLEST_DELTA, SMALLEST_EPSILON, check_budget
 
 UNSTATED = "; coverage is too uncertain to state"
 SHARE_FOR_BOUND, SHARE_FOR_COVERAGE = 0.03, 0.01  # of epsilon
+USUAL_SHARE = 0.6  # of a unit's weight, to find keys in two steps: the one that is nearly always chosen
+SHARE_TO_FIND = 0.83  # of epsilon, where keys are found first
 _FEW_KEYS, _LOW_COVERAGE = 10, 0.5
 _REQUESTED = "requested by the caller"
 _LONG = 10_000  # a table for keys that are reported half of the time only at this frequency takes many seconds
@@ -48,8 +50,7 @@ class Choice:
 
     def after(self, first: Mechanism, epsilon: float, delta: float) -> "Choice":
         """Return the choice where another, pure mechanism comes first, and both together promise (epsilon, delta)."""
-        uses = self.mechanism.uses if isinstance(self.mechanism, Composed) else (Use(self.mechanism),)
-        return replace(self, mechanism=Composed(epsilon, delta, (Use(first), *uses)))
+        return replace(self, mechanism=Composed(epsilon, delta, (Use(first), *self.mechanism.uses)))
 
 
 def choose_mechanism(
@@ -68,7 +69,7 @@ def choose_mechanism(
     reports a key of the lowest frequency with probability one half. A pure mechanism that comes `first` leaves the rest
     of epsilon.
 
-    >>> choose_mechanism(ReleaseRequest(key="query", epsilon=1.0, delta=1e-8), Contribution()).name
+    >>> choose_mechanism(ReleaseRequest(key="query", privacy_unit="row", epsilon=1.0, delta=1e-8), Contribution()).name
     'optimal'
     """
     if request.known_keys is not None:
@@ -200,6 +201,57 @@ def _half(share: Share) -> float:
 def half_reported(epsilon: float, delta: float, keys: int) -> float:
     """Return about the frequency that the best mechanism reports half of the time, for units of this many keys."""
     return _half(Share(epsilon, delta)) if keys == 1 else rough_half(epsilon, delta, keys)
+
+
+def finder_and_counter(
+    request: ReleaseRequest, epsilon: float, keys: int, first: tuple[Mechanism, ...] = ()
+) -> tuple[Optimal, FoundKeys, Composed]:
+    """Return what finds keys with one key per unit, what counts these with several, and both after another mechanism.
+
+    Privacy. The keys that are found, with their tokens, are an output of the first step. Given them, a unit adds one to
+    at most `keys` of their counts, chosen by its own keys, the tokens and the salt: the second step is `FoundKeys`, and
+    the steps compose by sums.
+    """
+    finder = optimal(epsilon * SHARE_TO_FIND, request.delta, unit=request.unit)
+    counter = FoundKeys(remaining(epsilon, finder.epsilon), max_keys=keys, unit=request.unit)
+    uses = map(Use, (*first, finder, counter))
+    return finder, counter, Composed(request.epsilon, request.delta, tuple(uses))
+
+
+def keys_seen(request: ReleaseRequest) -> int:
+    """Return the number of keys per unit that the selection in two steps sees."""
+    return KEYS_PER_UNIT if request.chooses_bound or request.way == "two_steps" else request.contribution.keys
+
+
+def counting(request: ReleaseRequest, epsilon: float, delta: float, typical: int, share: float) -> FindThenCount:
+    """Return the mechanism for this typical number of keys; it may be paid for, so take 1 where there is none."""
+    seen = keys_seen(request)
+    try:
+        mechanism = find_then_count(
+            epsilon,
+            delta,
+            seen,
+            keys=None if request.chooses_bound else request.contribution.keys,
+            kept_epsilon=request.epsilon * SHARE_FOR_COVERAGE if request.report_coverage else 0.0,
+            typical_keys=min(typical, seen),
+            share=share,
+            unit=request.unit,
+        )
+        mechanism.certify()
+    except (InvalidValue, NotCertified):
+        if (typical, share) == (1, USUAL_SHARE):
+            raise
+        return counting(request, epsilon, delta, 1, USUAL_SHARE)  # rehearsed before the charge
+    return mechanism
+
+
+def half_reported_by(request: ReleaseRequest) -> Callable[[float, float, int], float]:
+    """Return `half_reported` for the method of a request."""
+    return half_reported if request.method in ("auto", *_PER_UNIT) else _half_divided
+
+
+def _half_divided(epsilon: float, delta: float, keys: int) -> float:
+    return _half(_share(keys, epsilon, delta))
 
 
 def histogram_for(request: ReleaseRequest) -> KeysPerUnit | None:

@@ -1,8 +1,8 @@
 """Requests for numbers of a table, and for collections from the rows of a table."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
@@ -37,6 +37,8 @@ _MOMENT = (
 class NumberRequest(Request):
     """A job on columns of numbers, or on an array where `column` is left out."""
 
+    statistic: ClassVar[str]
+
     column: tuple[str, ...] | None = argument(
         "the column of numbers, or several. Rows without a number (null or NaN; in a text file, a text that is not a "
         "number) in one of them are left out. Leave it out where data is an array.", None, form="COLUMN",
@@ -44,7 +46,10 @@ class NumberRequest(Request):
     bounds: tuple[tuple[float, float], ...] = argument(
         "a public pair (low, high) for all columns, or one for each; numbers outside are clipped.", form="LOW,HIGH"
     )
-    max_rows_per_unit: int = argument("the number of rows of a unit that count.", 1)
+    max_rows_per_unit: int = argument(
+        "the number of rows of a unit that count. A table with a unit needs it: the noise grows with it, and more rows "
+        "of a unit are left out.", None,
+    )  # fmt: skip
     epsilon: float | None = argument(  # type: ignore[assignment]
         "epsilon of the budget. Without delta: pure differential privacy.", None
     )
@@ -60,21 +65,34 @@ class NumberRequest(Request):
             validate.store(self, bounds=_pairs(self.bounds, len(self.column)))
             self._check_units()
         hint = "Pass the number of rows of a unit that count, such as max_rows_per_unit=1."
+        if cast(object, self.max_rows_per_unit) is None:
+            validate.store(self, max_rows_per_unit=self._default_rows() if self.privacy_unit and self.column else 1)
         rows = validate.whole("max_rows_per_unit", self.max_rows_per_unit, low=1, high=_MOST_ROWS, hint=hint)
         validate.store(self, max_rows_per_unit=rows)
+
+    def _default_rows(self) -> int:
+        raise InvalidValue(
+            "max_rows_per_unit is missing: the number of rows of a unit that count; others are left out. Pass about "
+            "as many as most units have, such as max_rows_per_unit=5; the noise grows with it.",
+            argument="max_rows_per_unit",
+        )
+
+    @classmethod
+    def _needs_unit(cls, arguments: Mapping[str, Any]) -> bool:
+        return arguments.get("column") is not None
 
     def _check_units(self) -> None:
         assert self.column is not None
         if not self.privacy_unit:
-            if self.max_rows_per_unit != 1:
+            if self.max_rows_per_unit not in (None, 1):
                 raise InvalidValue(
-                    "max_rows_per_unit needs a privacy_unit: without one each row is its own unit. "
+                    "max_rows_per_unit needs a privacy_unit other than 'row', where each row is a unit. "
                     "Name the column that identifies who is protected, such as privacy_unit='user_id'."
                 )
         elif set(self.privacy_unit) & set(self.column):
             raise InvalidValue("privacy_unit is among the columns of numbers. Name another column.")
         elif len(self.column) > _MOST_COLUMNS:
-            fix = "Keep one row per unit yourself, and leave privacy_unit out; or pass fewer columns."
+            fix = "Keep one row per unit yourself, and pass privacy_unit='row'; or pass fewer columns."
             raise InvalidValue(f"column names more than {_MOST_COLUMNS} columns, too many with a unit. {fix}")
 
     @property
@@ -109,6 +127,8 @@ class NumberRequest(Request):
 class SumRequest(NumberRequest):
     """Sums of columns."""
 
+    statistic: ClassVar[str] = "sum"
+
     neighbours: Neighbours = argument(_RELATION, "add_remove", choices=Neighbours)
     p: float | None = argument(_MOMENT, None)
 
@@ -116,6 +136,8 @@ class SumRequest(NumberRequest):
 @dataclass(frozen=True, kw_only=True)
 class QuantileRequest(NumberRequest):
     """Quantiles of a column."""
+
+    statistic: ClassVar[str] = "quantile"
 
     quantile: float | Sequence[float] = argument("the quantile, from 0 to 1, or several.", form="NUMBER,...")
     neighbours: Neighbours = argument(_RELATION, "add_remove", choices=Neighbours)
@@ -137,6 +159,12 @@ class QuantileRequest(NumberRequest):
 class MeanRequest(NumberRequest):
     """Means of columns over units."""
 
+    statistic: ClassVar[str] = "mean"
+
+    max_rows_per_unit: int = argument(
+        f"the number of rows of a unit whose mean counts; the noise does not depend on it. Default {_MOST_ROWS:,}.",
+        None,
+    )
     bounds: tuple[tuple[float, float], ...] = argument(
         "a public pair (low, high) for all columns, or one for each; numbers outside are clipped. Not with "
         "kind='binary'.", None, form="LOW,HIGH",
@@ -167,6 +195,9 @@ class MeanRequest(NumberRequest):
             fix = "Pass neighbours='replace', or method='box'."
             raise InvalidValue(f"method='plan' needs a public number of units, which 'add_remove' hides. {fix}")
 
+    def _default_rows(self) -> int:
+        return _MOST_ROWS
+
     @property
     def pure(self) -> bool:
         """Whether the budget is an epsilon alone."""
@@ -177,7 +208,7 @@ class MeanRequest(NumberRequest):
 class CollectRequest(Request):
     """A collection by sample-and-threshold from the rows of a table, as if they were clients.
 
-    Each row is a client with one value; where `privacy_unit` names columns, each unit is, and keeps one of its values.
+    Each unit is a client and keeps one of its values; with privacy_unit='row', each row is a client.
     """
 
     column: str = argument("the column of values: each client has one.", form="COLUMN")

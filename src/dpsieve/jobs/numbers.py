@@ -18,6 +18,7 @@ from dpsieve.jobs.run import Plan, run
 from dpsieve.jobs.table import Array, Table, check_columns, clip_rows
 from dpsieve.numbers.box import best_noise, mean_noise, sum_noise, unit_means_noise
 from dpsieve.numbers.estimate import Estimate, describe_contribution
+from dpsieve.numbers.grid_quantiles import GridQuantiles
 from dpsieve.numbers.mean import PreparedMean, prepare_mean
 from dpsieve.numbers.mean_plan import MeanPlan
 from dpsieve.numbers.noise import ScaledNoise
@@ -37,6 +38,7 @@ Progress = Callable[[float], None] | bool | None
 Bounds = Sequence[float] | Sequence[Sequence[float]]
 _Numbers = TypeVar("_Numbers", SumRequest, MeanRequest, QuantileRequest)
 _USUAL_WIDTHS = 10  # standard deviations between the bounds, where nothing is known
+_TYPICAL_UNITS = (1_000, 10_000, 100_000)
 _FEW = 16  # rows of a rehearsal
 
 
@@ -47,7 +49,7 @@ def sum(  # noqa: A001
     column: str | Sequence[str] | None = None,
     bounds: Bounds,
     privacy_unit: str | Sequence[str] | None = None,
-    max_rows_per_unit: int = 1,
+    max_rows_per_unit: int | None = None,
     epsilon: float | None = None,
     delta: float | None = None,
     rho: float | None = None,
@@ -92,7 +94,7 @@ def quantile(
     bounds: Bounds,
     quantile: float | Sequence[float],
     privacy_unit: str | Sequence[str] | None = None,
-    max_rows_per_unit: int = 1,
+    max_rows_per_unit: int | None = None,
     epsilon: float | None = None,
     delta: float | None = None,
     rho: float | None = None,
@@ -117,7 +119,7 @@ def quantile(
 
     >>> import pyarrow as pa
     >>> visits = pa.table({"minutes": list(range(10_001))})
-    >>> median = quantile(visits, column="minutes", quantile=0.5, bounds=(0, 1_000_000), epsilon=1.0)
+    >>> median = quantile(visits, column="minutes", privacy_unit="row", quantile=0.5, bounds=(0, 9e5), epsilon=1.0)
     >>> abs(median.value - 5_000) <= 100
     True
     """
@@ -132,7 +134,7 @@ def mean(
     column: str | Sequence[str] | None = None,
     bounds: Bounds | None = None,
     privacy_unit: str | Sequence[str] | None = None,
-    max_rows_per_unit: int = 1,
+    max_rows_per_unit: int | None = None,
     epsilon: float | None = None,
     delta: float | None = None,
     rho: float | None = None,
@@ -298,15 +300,29 @@ def _plan(
         finish(NumberRows(np.zeros((rehearsed, len(request.column))), np.arange(rehearsed + 1)), source)
 
     def describe() -> Preview:
-        deviations: Floats | None = getattr(mechanism, "deviations", None)
-        details: tuple[tuple[str, str], ...] = ()
-        if deviations is not None and isinstance(request, SumRequest):
-            shown = ", ".join(f"{deviation:.4g}" for deviation in deviations)
-            details = (("standard deviation of the noise", shown),)
+        details = _noise_lines(request, mechanism)
         return Preview(mechanism.guarantee, mechanism.name, notes["reason"], notes["contribution"], details=details)
 
+    def finish_named(rows: NumberRows, source: Source) -> Estimate:
+        return finish(rows, source).with_notes(statistic=request.statistic, bounds=request.bounds)
+
     check = check_columns(request, table)
-    return Plan(mechanism, read, finish, rehearse, check, describe)
+    return Plan(mechanism, read, finish_named, rehearse, check, describe)
+
+
+def _noise_lines(request: NumberRequest, mechanism: Any) -> tuple[tuple[str, str], ...]:
+    """Return the noise to expect; that of a mean is inversely proportional to the number of units."""
+    if isinstance(mechanism, GridQuantiles):
+        return (("rows off its rank", f"at most {max(mechanism.rank_errors):,.0f} for each quantile (95 %)"),)
+
+    def listed(units: int) -> str:
+        size = len(request.column or request.bounds)
+        return ", ".join(f"{deviation / units:.4g}" for deviation in mechanism.deviations[:size])
+
+    label = "standard deviation of the noise"
+    if isinstance(request, SumRequest):
+        return ((label, listed(1)),)
+    return tuple((f"{label}, {units:,} units", listed(units)) for units in _TYPICAL_UNITS)
 
 
 def _is_single(request: NumberRequest, table: Table | Array | None) -> bool:

@@ -1,6 +1,7 @@
 """Previews: what a job would do, before any budget is spent, from public numbers alone."""
 
 import math
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
 from importlib import import_module
 from typing import Any, Literal
@@ -13,12 +14,12 @@ from dpsieve.engines.engine import Engine
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.jobs.mechanisms import Choice
 from dpsieve.jobs.request import Request
-from dpsieve.jobs.run import Plan
+from dpsieve.jobs.run import Plan, open_ledger
 from dpsieve.jobs.table import Table
 from dpsieve.noise.known_keys import KnownKeys
 from dpsieve.noise.report_then_count import ReportThenCount
 from dpsieve.privacy.guarantee import Guarantee, warn_of_large_delta
-from dpsieve.privacy.ledger import AnyLedger, open_ledger
+from dpsieve.privacy.ledger import AnyLedger
 
 Job = Literal[
     "release", "discover", "top_k", "hitting_set", "sum", "mean", "quantile", "collect_histogram",
@@ -37,6 +38,7 @@ _JOBS = {
     "collect_heavy_hitters": ("collect", "HeavyHittersRequest", "plan_heavy_hitters"),
     "collect_quantiles": ("collect", "DistributionRequest", "plan_distribution"),
 }
+_TYPICAL_BOUNDS = (1, 10, 50)
 _WIDE = 500.0  # the sigma of Gaussian noise from which on intervals are as long as those of real noise, and a bit
 
 
@@ -136,6 +138,23 @@ def _width(each: object) -> int:
     return int(np.max((high - low)[likely]))
 
 
+def noise_by_bound(choose: Callable[[int], Choice]) -> tuple[tuple[str, str], ...]:
+    """Return what would be reported, and how exactly, under some bounds on the keys per unit."""
+    lines = []
+    for keys in _TYPICAL_BOUNDS:
+        try:
+            each = choose(keys).mechanism.last
+        except InvalidValue:  # this budget has no mechanism for it
+            continue
+        if isinstance(each, ReportedCounts):
+            half = _frequency(frequency_at(each, 0.5))
+            words = (
+                f"{half} is reported half of the time; counts of common keys are within {_width(each) // 2:,} (95 %)"
+            )
+            lines.append((f"with at most {'1 key' if keys == 1 else f'{keys:,} keys'}", words))
+    return tuple(lines)
+
+
 def check_plan(plan: Plan[Any, Any], ledger: AnyLedger = None, note: str = "") -> Preview:
     """Return the preview of a plan; raise what `run` would raise before it reads rows."""
     book = open_ledger(ledger, note)
@@ -170,7 +189,7 @@ def preview(
             'collect_histogram', 'collect_heavy_hitters' or 'collect_quantiles'.
         engine, table, ledger, note, arguments: those of the job.
 
-    >>> preview(epsilon=1.0, delta=1e-8).half
+    >>> preview(privacy_unit="row", epsilon=1.0, delta=1e-8).half
     19
     """
     if not isinstance(job, str) or job not in _JOBS:
@@ -188,7 +207,7 @@ def preview(
     missing = {f.name for f in fields(request) if f.default is MISSING} - arguments.keys()
     if missing:
         raise InvalidType(f"{min(missing)} is missing. Pass it as for {job}.")
-    asked = request(**{name: value for name, value in arguments.items() if name in names})
+    asked = request.of({**arguments, "data": data, "table": table, "engine": engine})
     where = None
     if data is not None and getattr(asked, "column", "") is None:
         asked, where = home.locate(asked, data, table, engine, None)  # an array

@@ -1,5 +1,6 @@
 """Release the keys of a table with their counts."""
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -10,40 +11,36 @@ import pyarrow as pa
 
 from dpsieve.accounting.products import steepest
 from dpsieve.channels.channel import ReportedCounts, frequency_at
-from dpsieve.channels.optimal_channels import optimal
-from dpsieve.discovery.find_then_count import FindThenCount, find_then_count
+from dpsieve.discovery.find_then_count import SHARE_FOR_KEYS, FindThenCount
 from dpsieve.discovery.selector import TypicalSize
+from dpsieve.display import timed
 from dpsieve.engines.engine import Engine
 from dpsieve.engines.true_data import Counted, CountedByBound, FromPairs, Pairs
-from dpsieve.errors import DpsieveError, InvalidValue
-from dpsieve.jobs.bounds import FOUND_FIRST, SHARE_TO_FIND, Way, choose_way, describe_choice, typical_keys
-from dpsieve.jobs.mechanisms import (
-    SHARE_FOR_COVERAGE,
-    UNSTATED,
-    Choice,
-    choose_mechanism,
-    hint_for,
-    histogram_for,
-    rarer_keys,
-)
-from dpsieve.jobs.preview import Preview
-from dpsieve.jobs.request import KEYS_PER_UNIT, Goal, Method, ReleaseRequest, document
+from dpsieve.errors import DpsieveError, InvalidValue, NotCertified
+from dpsieve.jobs.preview import Preview, noise_by_bound
+from dpsieve.jobs.request import Goal, Method, ReleaseRequest, document
 from dpsieve.jobs.run import Plan, run
 from dpsieve.jobs.table import ALL_KEYS, Table, check_columns
-from dpsieve.logs import timed
-from dpsieve.noise.keys_per_unit import MOST, KeysPerUnit, Sizes
-from dpsieve.noise.known_keys import FoundKeys
+from dpsieve.noise.keys_per_unit import KeysPerUnit, Sizes, units_by_size
 from dpsieve.noise.private_total import PrivateTotal, private_scheme
-from dpsieve.privacy.composed import Composed, Use, remaining
-from dpsieve.privacy.contribution import Contribution
-from dpsieve.privacy.guarantee import Guarantee
+from dpsieve.privacy.guarantee import Contribution, Guarantee
 from dpsieve.privacy.ledger import AnyLedger
-from dpsieve.privacy.mechanism import Mechanism, Outcome
+from dpsieve.privacy.mechanism import Composed, Use, remaining
 from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release, release_of
 from dpsieve.randomness.source import Source
 from dpsieve.sampling.schemes import Scheme, everything
 from dpsieve.validate import check_budget
+from dpsieve.values.keys import order_of, published
+
+from dpsieve.jobs.bounds import (  # isort: skip
+    AT_ONCE, FIND_FIRST, FOUND_FIRST, TWO_STEPS, Way, allowed_kinds, choose_way, describe_choice, pairs_fit,
+    read_pairs_again, typical_keys,
+)  # fmt: skip
+from dpsieve.jobs.mechanisms import (  # isort: skip
+    UNSTATED, USUAL_SHARE, Choice, choose_mechanism, counting, finder_and_counter, half_reported_by, hint_for,
+    histogram_for, keys_seen, rarer_keys,
+)  # fmt: skip
 
 _SHARE_FOR_SIZE = 0.05  # of epsilon, for the total that sets the sampling rate
 _TWO_STEPS = "keys are found first, and the rest of the budget counts them without a threshold"
@@ -96,10 +93,12 @@ def release(
 
 def plan_release(request: ReleaseRequest, table: Table | None) -> Plan[Any, Release]:
     """Return the plan of a release; without a table it can only be previewed."""
-    if request.two_steps:
+    if request.two_steps or request.way == FIND_FIRST:
         _check_pairs(table)
     if request.two_steps and not request.chooses_bound:
         return _plan_two_steps(request, table)
+    if request.way == FIND_FIRST:
+        return _plan_find_first(request, table)
     histogram = histogram_for(request)
     if histogram is not None:
         return _plan_with_histogram(request, histogram, table)
@@ -121,52 +120,77 @@ def plan_release(request: ReleaseRequest, table: Table | None) -> Plan[Any, Rele
 
 
 def _plan_with_histogram(request: ReleaseRequest, histogram: KeysPerUnit, table: Table | None) -> Plan[Any, Release]:
-    """Return the plan where a private histogram of keys per unit chooses the bound, or gives the coverage."""
+    """Return the plan where a private histogram of keys per unit chooses the way to count, or gives the coverage.
+
+    Privacy. The histogram is an output, and so is the way, which depends on it and on public numbers. Each way is
+    private with what the histogram leaves of epsilon, and with all of delta, whatever the histogram shows. So both
+    together are (epsilon, delta)-private: pure epsilons add up in adaptive sequences.
+    """
     left = remaining(request.epsilon, histogram.guarantee.epsilon)
     check_budget(left, request.delta)
-    finds_first = table is None or table.engine.supports_pairs
 
     def choose(keys: int) -> Choice:
         return choose_mechanism(request, replace(request.contribution, keys=keys), first=histogram)
 
     fixed = None if request.chooses_bound else choose(request.contribution.keys)
+    fewest = 2 if request.method == "report_then_count" else 1
+    if fixed is None and request.method != "auto":
+        choose(fewest)  # raises before the data is read where the method has no mechanism
 
     def chosen(keys: int) -> tuple[int, Choice]:
-        """Return the bound and its mechanism; one key where public numbers allow no mechanism for the bound."""
+        """Return the bound and its mechanism; the fewest keys where public numbers allow none for the bound."""
         if fixed is not None:
             return keys, fixed
         try:
             choice = choose(keys)
             choice.mechanism.certify()
         except DpsieveError:
-            return 1, choose(1)  # rehearsed before the charge
+            return fewest, choose(fewest)  # rehearsed before the charge
         return keys, choice
 
     def publish(way: Way, sizes: Sizes, counts: CountedByBound, source: Source) -> Release:
-        if way.kind == "two_steps":
-            assert isinstance(counts, FromPairs)
-            return _find_and_count(request, histogram, left, typical_keys(sizes), counts.pairs, source)
-        if way.kind == "find_first":
-            return _find_first(request, histogram, left, way.keys, sizes, counts, source)
-        keys, choice = chosen(way.keys)
+        if way.kind == FIND_FIRST:
+            assert way.keys is not None
+            pairs = read_pairs_again(counts) if pairs_fit(sizes, counts) else None
+            return _find_first(request, histogram, left, way.keys, sizes, pairs or counts, source)
+        assert way.keys is not None
+        keys, choice = chosen(max(way.keys, fewest))
         notes = _notes(request, str(Contribution(keys)), choice.reason, sizes, keys)
         return _publish(request, choice, Contribution(keys), counts.under(keys), source, notes)
+
+    def publish_two_steps(mechanism: FindThenCount, pairs: Pairs, source: Source) -> Release:
+        composed = Composed(request.epsilon, request.delta, (Use(histogram), Use(mechanism)))
+        return _publish_counted(request, composed, pairs, source)
 
     def finish(counts: CountedByBound, source: Source) -> Release:
         sizes = histogram.draw(counts.units, source)
         if fixed is not None:
-            return publish(Way("at_once", request.contribution.keys), sizes, counts, source)
-        return publish(choose_way(sizes, left, request.delta, request.goal, finds_first), sizes, counts, source)
+            return publish(Way(AT_ONCE, request.contribution.keys), sizes, counts, source)
+        kinds = allowed_kinds(request, table is None or table.engine.supports_pairs, counts, sizes)
+        half = half_reported_by(request)
+        way = choose_way(sizes, left, request.delta, request.goal, kinds, half)
+        if way.kind == TWO_STEPS:
+            pairs = read_pairs_again(counts)
+            with contextlib.suppress(InvalidValue):  # by public numbers, no mechanism of this kind has the guarantee
+                mechanism = counting(request, left, request.delta, typical_keys(sizes), way.share)
+                if pairs is not None:
+                    return publish_two_steps(mechanism, pairs, source)
+            way = choose_way(sizes, left, request.delta, request.goal, kinds - {TWO_STEPS}, half)
+        return publish(way, sizes, counts, source)
 
     def rehearse(counts: CountedByBound, source: Source) -> None:
         pairs = counts.pairs.make_dummy() if isinstance(counts, FromPairs) else Pairs.of([["a key"]])
-        dummy = FromPairs(pairs)
+        dummy = FromPairs(pairs, counts.most_pairs)
         sizes = histogram.draw(dummy.units, source)
-        ways = [Way("at_once", 1), Way("at_once", 10)] if fixed is None else [Way("at_once", request.contribution.keys)]
-        ways += [Way("find_first", keys) for keys in FOUND_FIRST] if fixed is None and request.goal == "auto" else []
-        ways += [Way("two_steps", MOST)] if request.goal == "counts" else []
+        ways = [Way(AT_ONCE, 1), Way(AT_ONCE, 10)] if fixed is None else [Way(AT_ONCE, request.contribution.keys)]
+        if fixed is None and request.goal == "auto" and request.method == "auto":
+            ways += [Way(FIND_FIRST, keys) for keys in FOUND_FIRST]
         for way in ways:
             publish(way, sizes, dummy, source)
+        if fixed is None and request.goal != "keys" and request.method == "auto" and counts.most_pairs:
+            with contextlib.suppress(InvalidValue):  # as in `finish`
+                mechanism = counting(request, left, request.delta, 1, USUAL_SHARE)
+                publish_two_steps(mechanism, dummy.pairs, source)
 
     def read(source: Source) -> CountedByBound:
         assert table is not None
@@ -176,8 +200,10 @@ def _plan_with_histogram(request: ReleaseRequest, histogram: KeysPerUnit, table:
 
     promise = Guarantee(request.epsilon, request.delta, unit=request.unit)
     if fixed is None:
-        words = describe_choice(left, request.delta)
-        describe = lambda: Preview(promise, "auto", _AFTER_CHOICE, words, (left, request.delta))  # noqa: E731
+        words, _, _ = describe_choice(left, request.delta).partition(";")
+        describe = lambda: Preview(  # noqa: E731
+            promise, "auto", _AFTER_CHOICE, words, (left, request.delta), details=noise_by_bound(choose)
+        )
     else:
         describe = lambda: _preview(request, fixed)  # noqa: E731
     cost = promise if fixed is None else fixed.mechanism
@@ -193,43 +219,69 @@ def _notes(request: ReleaseRequest, contribution: str, reason: str, sizes: Sizes
 
 def _find_first(
     request: ReleaseRequest,
-    histogram: KeysPerUnit,
+    histogram: KeysPerUnit | None,
     epsilon: float,
     keys: int,
-    sizes: Sizes,
-    counts: CountedByBound,
+    sizes: Sizes | None,
+    data: CountedByBound | Pairs,
     source: Source,
 ) -> Release:
-    """Find keys with one key per unit, and count these with several.
+    """Find keys with one key per unit, and count these with several; see `finder_and_counter`.
 
-    Privacy. The keys that are found are an output of the first step. Given them, a unit adds one to at most `keys` of
-    their counts, chosen by its own keys and the salt: the second step is `FoundKeys`, and the steps compose by sums.
+    With pairs, a unit is counted in those of its found keys that have the largest tokens (ties in the
+    order of keys), otherwise in those of the first of its keys that were found.
     """
-    finder = optimal(epsilon * SHARE_TO_FIND, request.delta, unit=request.unit)
-    counter = FoundKeys(remaining(epsilon, finder.epsilon), max_keys=keys, unit=request.unit)
-    mechanism = Composed(request.epsilon, request.delta, (Use(histogram), Use(finder), Use(counter)))
+    finder, counter, mechanism = finder_and_counter(request, epsilon, keys, (histogram,) if histogram else ())
     with timed("certify"):
         mechanism.certify()
-    counted = counts.under(keys, with_first=True)
-    assert counted.first is not None
-    some = np.flatnonzero(counted.first)
+    if isinstance(data, Pairs):
+        counted = Counted(data.keys, data.bound(1).counts())
+        first = counted.frequencies
+    else:
+        counted = data.under(keys, with_first=True)
+        assert counted.first is not None
+        first = counted.first
+    some = np.flatnonzero(first)
     with timed("draw"):
-        found = some[np.flatnonzero(finder.draw(counted.first[some], source=source))]
-        tokens = counter.draw(counted.frequencies[found], source=source)
-    notes = _notes(request, str(Contribution(keys)), _FOUND_FIRST, sizes, keys)
+        ranks = finder.draw(first[some], source=source).tokens
+        found, ranks = some[ranks > 0], ranks[ranks > 0]
+        if isinstance(data, Pairs):
+            order = order_of(published(counted.keys.take(pa.array(found)))).to_numpy()
+            found = found[order[np.argsort(-ranks[order], kind="stable")]]
+            frequencies = data.rank(found).bound(keys).counts()
+        else:
+            frequencies = counted.frequencies[found]
+        outcome = counter.draw(frequencies, source=source)
+    notes = Notes(str(Contribution(keys)), _FOUND_FIRST)
+    if sizes is not None:
+        notes = _notes(request, str(Contribution(keys)), _FOUND_FIRST, sizes, keys)
     hint = hint_for(len(found), notes.coverage, request, 1, lambda: frequency_at(finder, 0.5))
     notes = replace(notes, rarer=hint) if hint else notes
-    return release_of(mechanism, counted.keys.take(pa.array(found)), Outcome(tokens), notes=notes, source=source)
+    return release_of(mechanism, counted.keys.take(pa.array(found)), outcome, notes=notes, source=source)
 
 
-def _find_and_count(
-    request: ReleaseRequest, first: Mechanism, epsilon: float, typical: int, pairs: Pairs, source: Source
-) -> Release:
-    """Find keys and count them in one Renyi account, after another pure mechanism; see `discovery.find_then_count`."""
-    mechanism = _counting(request, epsilon, request.delta, typical)
-    return _publish_counted(
-        request, Composed(request.epsilon, request.delta, (Use(first), Use(mechanism))), pairs, source
-    )
+def _plan_find_first(request: ReleaseRequest, table: Table | None) -> Plan[Any, Release]:
+    """Return the plan that counts as an earlier release did which found keys with one key per unit."""
+    check_budget(request.epsilon, request.delta)
+    keys = request.contribution.keys
+    histogram = histogram_for(request)
+    epsilon = request.epsilon if histogram is None else remaining(request.epsilon, histogram.guarantee.epsilon)
+    counter, mechanism = finder_and_counter(request, epsilon, keys, (histogram,) if histogram else ())[1:]
+
+    def finish(pairs: Pairs, source: Source) -> Release:
+        sizes = None if histogram is None else histogram.draw(units_by_size(pairs.sizes), source)
+        return _find_first(request, histogram, epsilon, keys, sizes, pairs, source)
+
+    def read(source: Source) -> Pairs:
+        assert table is not None
+        return table.pairs(request.columns, ALL_KEYS, source)
+
+    def describe() -> Preview:
+        noise = f"counts get noise of standard deviation {counter.deviation:.3g}"
+        return Preview(mechanism.guarantee, "found_keys", _FOUND_FIRST, f"{Contribution(keys)}; {noise}")
+
+    rehearse = lambda pairs, source: finish(pairs.make_dummy(), source)  # noqa: E731
+    return Plan(mechanism, read, finish, rehearse, check_columns(request, table), describe)
 
 
 def _plan_sample(request: ReleaseRequest, table: Table | None) -> Plan[Any, Release]:
@@ -247,14 +299,22 @@ def _plan_sample(request: ReleaseRequest, table: Table | None) -> Plan[Any, Rele
             max_keys=request.contribution.keys,
             source=source,
         )
-        choice = choose_mechanism(request, request.contribution, first=total, scheme=scheme)
+        try:
+            choice = choose_mechanism(request, request.contribution, first=total, scheme=scheme)
+            choice.mechanism.certify()
+        except (InvalidValue, NotCertified):
+            choice = unsampled  # paid for by the same budget, and rehearsed
         return _publish(request, choice, request.contribution, counted, source)
+
+    def rehearse(_: Counted, source: Source) -> None:
+        unsampled.mechanism.certify()
+        finish(_invented(), source)
 
     return Plan(
         unsampled.mechanism.guarantee,
         _counts(request, table),
         finish,
-        lambda _, source: finish(_invented(), source),
+        rehearse,
         check_columns(request, table),
         lambda: _preview(request, unsampled),
     )
@@ -267,13 +327,15 @@ def _plan_two_steps(request: ReleaseRequest, table: Table | None) -> Plan[Any, R
     the guarantee of the whole. See `discovery.find_then_count`.
     """
     check_budget(request.epsilon, request.delta)
-    median = TypicalSize.within(request.epsilon, request.contribution.keys, unit=request.unit)
+    median = TypicalSize.within(request.epsilon, keys_seen(request), unit=request.unit)
     delta = median.delta_left(request.epsilon, request.delta)
 
+    share = SHARE_FOR_KEYS if request.goal == "counts" else USUAL_SHARE
+
     def choose(typical: int) -> FindThenCount:
-        mechanism = _counting(request, request.epsilon, delta, typical)
+        mechanism = counting(request, request.epsilon, delta, typical, share)
         if mechanism.steepness > steepest(request.epsilon, request.delta):
-            mechanism = _counting(request, remaining(request.epsilon, median.epsilon), delta, 1)
+            mechanism = counting(request, remaining(request.epsilon, median.epsilon), delta, 1, share)
         return mechanism
 
     def compose(mechanism: FindThenCount) -> Composed:
@@ -300,26 +362,8 @@ def _plan_two_steps(request: ReleaseRequest, table: Table | None) -> Plan[Any, R
 def _check_pairs(table: Table | None) -> None:
     if table is not None and not table.engine.supports_pairs:
         why = f"needs to know which units hold which keys, which {type(table.engine).__name__} does not report"
-        raise InvalidValue(f"goal='counts' {why}. Leave goal out, or pass max_keys_per_unit=1 with it.")
-
-
-def _counting(request: ReleaseRequest, epsilon: float, delta: float, typical: int) -> FindThenCount:
-    """Return the mechanism for this typical number of keys; it may be paid for, so take 1 where there is none."""
-    seen = KEYS_PER_UNIT if request.chooses_bound else request.contribution.keys
-    try:
-        return find_then_count(
-            epsilon,
-            delta,
-            seen,
-            keys=None if request.chooses_bound else request.contribution.keys,
-            kept_epsilon=request.epsilon * SHARE_FOR_COVERAGE if request.report_coverage else 0.0,
-            typical_keys=min(typical, seen),
-            unit=request.unit,
-        )
-    except InvalidValue:
-        if typical == 1:
-            raise
-        return _counting(request, epsilon, delta, 1)
+        fix = "Leave goal out, or pass max_keys_per_unit=1 with it; pass a number to reuse the bound of a release."
+        raise InvalidValue(f"goal='counts' {why}. {fix}")
 
 
 def _publish_counted(request: ReleaseRequest, mechanism: Composed, pairs: Pairs, source: Source) -> Release:
@@ -349,10 +393,10 @@ def _publish(
     """Draw from true counts that are paid for, and return the release."""
     if notes is None:
         notes = Notes(str(contribution) if request.privacy_unit else "", choice.reason)
-    keys, tokens = counted.draw(choice.mechanism, source)
+    keys, outcome = counted.draw(choice.mechanism, source)
     hint = hint_for(keys.num_rows, notes.coverage, request, contribution.keys, partial(_half, choice))
     notes = replace(notes, rarer=hint) if hint else notes
-    return release_of(choice.mechanism, keys, Outcome(tokens), notes=notes, source=source)
+    return release_of(choice.mechanism, keys, outcome, notes=notes, source=source)
 
 
 def _half(choice: Choice) -> int | None:

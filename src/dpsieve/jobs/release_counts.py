@@ -14,9 +14,9 @@ from dpsieve.engines.engine import Columns
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.jobs.mechanisms import choose_mechanism
 from dpsieve.jobs.request import CountsRequest, Method
-from dpsieve.jobs.run import charge
+from dpsieve.jobs.run import charge, open_ledger
 from dpsieve.locks import private_folder
-from dpsieve.privacy.ledger import AnyLedger, open_ledger
+from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.publication.folders import Reserved
 from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release
@@ -98,7 +98,7 @@ def release_counts(
             one = np.ones(1, np.int64)
             with charge(choice.mechanism, book, note, lambda: last.draw(one, source=resolve(None))) as entry:
                 for keys, numbers in counts:
-                    tokens = last.draw(numbers, source=source)
+                    tokens = last.draw(numbers, source=source).tokens
                     reported = np.flatnonzero(tokens)
                     rows.add(keys.take(pa.array(reported)), tokens[reported])
                 release.write(place, rows, keys_only=request.keys_only, entry=entry)

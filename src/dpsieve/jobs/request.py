@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar, cast, get_args
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dpsieve.engines.engine import Columns
-    from dpsieve.privacy.contribution import Contribution
+    from dpsieve.privacy.guarantee import Contribution
     from dpsieve.sampling.schemes import Scheme
 
 Goal = Literal["auto", "keys", "counts"]
@@ -32,6 +32,8 @@ Method = Literal[
 KEYS_PER_UNIT = 100  # that a unit adds to a discovery by default
 MOST_COVERED = 1_000  # keys per unit up to which coverage is reported
 _LEAST_EPSILON = 0.01  # a hundredth of which still pays for a histogram
+ROWS = "row"
+"""The privacy unit where each row is its own unit; a column of that name is passed as a list, ["row"]."""
 _UNIT = "Name the column that identifies who is protected, such as privacy_unit='user_id'"
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -90,8 +92,9 @@ class Request:
     """What every job is asked: who is protected, and with which budget."""
 
     privacy_unit: tuple[str, ...] = argument(
-        "the column that identifies who is protected, or several: a unit is one combination of their values. Without "
-        "it, each row is its own unit.", None, alias="unit", form="COLUMN",
+        "the column that identifies who is protected, or several: a unit is one combination of their values. 'row' "
+        "states that each row is its own unit, which does not protect a person with many rows. Tables need it.", None,
+        alias="unit", form="COLUMN",
     )  # fmt: skip
     epsilon: float = argument("epsilon of the budget; smaller is more private.")
     delta: float = argument("delta of the budget: a key of one unit is reported at most this often; far below 1/units.")
@@ -100,7 +103,12 @@ class Request:
     def __post_init__(self) -> None:
         from dpsieve.engines.engine import unit_columns
 
-        validate.store(self, privacy_unit=unit_columns(self.privacy_unit))
+        unit = cast(object, self.privacy_unit)
+        if unit is None and self._needs_unit(vars(self)):
+            from dpsieve.jobs.table import missing_unit
+
+            raise missing_unit({})
+        validate.store(self, privacy_unit=unit_columns(None if isinstance(unit, str) and unit == ROWS else unit))
         for each in fields(self):
             value, choices = getattr(self, each.name), each.metadata["choices"]
             if choices and (not isinstance(value, str) or value not in choices):
@@ -112,7 +120,22 @@ class Request:
     @classmethod
     def of(cls, arguments: Mapping[str, Any]) -> Self:
         """Return the request among the arguments of a function; fields that it does not take have their defaults."""
-        return cls(**{field.name: arguments[field.name] for field in fields(cls) if field.name in arguments})
+        unit = arguments.get("privacy_unit")
+        if (unit is None or (isinstance(unit, tuple) and not unit)) and cls._needs_unit(arguments):
+            from dpsieve.jobs.table import missing_unit
+
+            raise missing_unit(arguments)
+        request = cls(**{field.name: arguments[field.name] for field in fields(cls) if field.name in arguments})
+        request.warn()
+        return request
+
+    @classmethod
+    def _needs_unit(cls, arguments: Mapping[str, Any]) -> bool:
+        """Return whether rows of a table are read, so that the unit has to be stated."""
+        return True
+
+    def warn(self) -> None:
+        """Issue a PrivacyWarning for names that suggest a mistake."""
 
     @cached_property
     def unit(self) -> str:
@@ -137,15 +160,22 @@ class KeyRequest(Request):
         if self.privacy_unit and set(self.privacy_unit) <= set(self.key):
             raise InvalidValue("privacy_unit is among the keys, so every unit would be published. Name another column.")
 
+    def warn(self) -> None:
+        """Issue a PrivacyWarning where the key has the name of an identifier rather than the unit."""
+        from dpsieve.jobs.table import warn_if_exchanged
+
+        if self._needs_unit(vars(self)):
+            warn_if_exchanged(self.key, self.privacy_unit)
+
     def _check_units(self, several: bool) -> None:
         if several and not self.privacy_unit:
-            why = "more than one key or row per unit needs a privacy_unit: without one each row is its own unit"
+            why = "more than one key or row per unit needs a privacy_unit other than 'row', where each row is a unit"
             raise InvalidValue(f"{why}. {_UNIT}.")
 
     @property
     def contribution(self) -> "Contribution":
         """What one unit may add."""
-        from dpsieve.privacy.contribution import Contribution
+        from dpsieve.privacy.guarantee import Contribution
 
         return Contribution(self.max_keys_per_unit)
 
@@ -161,14 +191,16 @@ class KeyRequest(Request):
 class ReleaseRequest(KeyRequest):
     """Keys with their counts.
 
-    Where `max_keys_per_unit` is 'auto', the bound is chosen privately if units are named and no other argument fixes
-    how they are counted; otherwise it is 1.
+    Where `max_keys_per_unit` is 'auto' and units are named, the bound is chosen privately; where another argument rules
+    that out, it has to be given. `way` is that of an earlier release whose bound is reused.
     """
 
+    way: ClassVar[str] = ""
+
     max_keys_per_unit: int | Literal["auto"] = argument(
-        "the number of keys that a unit may add. 'auto' chooses it privately, for 3 % of epsilon, where units are "
-        "named and no other argument fixes how they are counted; otherwise it is 1. `earlier.contribution` of another "
-        "release reuses its bound, so that counts of a series compare.",
+        "the number of keys that a unit may add. 'auto' chooses it privately, for 3 % of epsilon; with known_keys, "
+        "max_rows_per_key, scheme or sample_size it has to be given. Another release, or its `contribution`, reuses "
+        "its bound and its way to count, so that counts of a series compare.",
         "auto", alias="max-keys", form="NUMBER|auto",
     )  # fmt: skip
     max_rows_per_key: int = argument("the number of rows of a unit that count in one key.", 1)
@@ -201,11 +233,15 @@ class ReleaseRequest(KeyRequest):
         super().__post_init__()
         validate.store(self, epsilon=validate.epsilon(self.epsilon))
         self._check_bounds()
-        coverage = self.chooses_bound if self.report_coverage is None else self.report_coverage
+        coverage = self.report_coverage
+        if coverage is None:
+            coverage = self.chooses_bound and not self._rules_out_choice()
         if not isinstance(coverage, bool):
             raise InvalidType("report_coverage must be True, False or None. Pass True, or leave it out.")
         validate.store(self, report_coverage=coverage)
         self._check_conflicts()
+        if self.chooses_bound:
+            self._check_choice()
         if self.known_keys is not None:
             validate.store(self, known_keys=read_known_keys(self.known_keys, self.key))
 
@@ -213,12 +249,12 @@ class ReleaseRequest(KeyRequest):
         from dpsieve.validate import check_max_keys, check_max_rows
 
         validate.store(self, max_rows_per_key=check_max_rows(self.max_rows_per_key, "max_rows_per_key"))
-        earlier = getattr(self.max_keys_per_unit, "keys", None)  # a Contribution
-        if earlier is not None:
-            validate.store(self, max_keys_per_unit=earlier)
+        earlier: Any = getattr(self.max_keys_per_unit, "contribution", self.max_keys_per_unit)  # of a release
+        if hasattr(earlier, "keys"):
+            validate.store(self, max_keys_per_unit=earlier.keys, way=earlier.after)
         if isinstance(cast(object, self.max_keys_per_unit), str) and self.max_keys_per_unit == "auto":
-            free = not self._fixed() and self.method == "auto" and self.epsilon >= _LEAST_EPSILON
-            validate.store(self, max_keys_per_unit="auto" if free else 1)
+            is_budget = self.epsilon >= validate.SMALLEST_EPSILON  # any other is refused later
+            validate.store(self, max_keys_per_unit="auto" if self.privacy_unit and is_budget else 1)
         elif isinstance(cast(object, self.max_keys_per_unit), str):
             raise InvalidValue("max_keys_per_unit is a text other than 'auto'. Pass 'auto', or a number such as 10.")
         else:
@@ -228,6 +264,20 @@ class ReleaseRequest(KeyRequest):
         if self.sample_size is not None:
             size = validate.whole("sample_size", self.sample_size, low=1, hint="Pass about how many keys to sample.")
             validate.store(self, sample_size=size)
+
+    def _rules_out_choice(self) -> list[str]:
+        """Return what rules out that the bound is chosen privately."""
+        return [*self._fixed(), *(["a small epsilon"] if self.epsilon < _LEAST_EPSILON else [])]
+
+    def _check_choice(self) -> None:
+        """Refuse 'auto' where the bound cannot be chosen privately."""
+        reasons = self._rules_out_choice()
+        if reasons:
+            raise InvalidValue(
+                f"max_keys_per_unit is missing: with {reasons[0]} it is not chosen privately. Pass about as many "
+                "keys as most units have, such as max_keys_per_unit=5: the rest is left out, and noise grows with it.",
+                argument="max_keys_per_unit",
+            )
 
     def _fixed(self) -> list[str]:
         """Return the arguments that fix how units are counted, so that no bound is chosen and no coverage known."""
@@ -246,7 +296,7 @@ class ReleaseRequest(KeyRequest):
         wishes = {"report_coverage=True": bool(self.report_coverage), "goal='counts'": two_steps}
         for words in [words for words, wanted in wishes.items() if wanted]:
             if fixed and fixed[0] == "privacy_unit":
-                raise InvalidValue(f"{words} needs a privacy_unit: without one each row is its own unit. {_UNIT}.")
+                raise InvalidValue(f"{words} needs a privacy_unit other than 'row', where each row is a unit. {_UNIT}.")
             if fixed or (words == "goal='counts'" and self.method != "auto"):
                 raise InvalidValue(f"{words} does not work with {(fixed or ['method'])[0]}. Leave out one of them.")
             if self.epsilon < 2 * _LEAST_EPSILON:
@@ -270,12 +320,13 @@ class ReleaseRequest(KeyRequest):
     @property
     def two_steps(self) -> bool:
         """Whether keys are found first and then counted; with one key per unit, one step does both best."""
-        return self.goal == "counts" and bool(self.privacy_unit) and self.max_keys_per_unit != 1
+        counts = self.goal == "counts" and self.max_keys_per_unit != 1
+        return bool(self.privacy_unit) and (counts or self.way == "two_steps")
 
     @property
     def contribution(self) -> "Contribution":
         """What one unit may add; one key where the bound is still to be chosen."""
-        from dpsieve.privacy.contribution import Contribution
+        from dpsieve.privacy.guarantee import Contribution
 
         keys = self.max_keys_per_unit
         return Contribution(1 if keys == "auto" else keys, self.max_rows_per_key)
@@ -288,6 +339,10 @@ class CountsRequest(ReleaseRequest):
     max_keys_per_unit: int = argument("the number of counts that one unit may change.", 1)
     max_rows_per_key: int = argument("the amount by which one unit may change a count.", 1)
     keys_only: bool = argument("publish the keys without counts.", False)
+
+    @classmethod
+    def _needs_unit(cls, arguments: Mapping[str, Any]) -> bool:
+        return False  # the counts are taken at the caller's word, and so is the unit
 
     def __post_init__(self) -> None:
         if cast(object, self.max_keys_per_unit) == "auto":
@@ -309,8 +364,8 @@ class DiscoverRequest(KeyRequest):
         "auto",
     )  # fmt: skip
     typical_keys: int | None = argument(
-        "the number of distinct keys that a unit typically holds, if that is public: 'auto' chooses by it. Without it, "
-        "`discover` pays for a private median with 0.5 % of epsilon.", None,
+        "the number of distinct keys that a unit typically holds, if that is public: 'auto' chooses by it, and "
+        "'renyi' and 'renyi_two_rounds' are made for it. Without it, 0.5 % of epsilon pays for a private median.", None,
     )  # fmt: skip
 
     def __post_init__(self) -> None:

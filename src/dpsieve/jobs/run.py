@@ -8,15 +8,17 @@ argument, a file that cannot be read, code that cannot be loaded or a mechanism 
 budget, and nothing is drawn that was not paid for.
 """
 
+import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from dpsieve.errors import DpsieveError
-from dpsieve.logs import log, timed
+from dpsieve.display import log, timed
+from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
 from dpsieve.privacy.guarantee import Guarantee, warn_of_large_delta
-from dpsieve.privacy.ledger import AnyLedger, open_ledger
+from dpsieve.privacy.ledger import AnyLedger, Ledger
+from dpsieve.privacy.ledger.chain import utc_now
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.publication.publication import Publication
 from dpsieve.randomness.source import Source, resolve
@@ -65,9 +67,22 @@ def run(
             stack.enter_context(data)
         cost = plan.cost if plan.final_cost is None else plan.final_cost(data)
         with charge(cost, book, note, lambda: plan.rehearse(data, resolve(None))) as entry:
-            publication = plan.finish(data, randomness).charged_as(entry)
+            publication = plan.finish(data, randomness).charged_as(entry, note, utc_now()[:10])
             log.info("mechanism: %s", publication.mechanism.last.name)
     return publication
+
+
+def open_ledger(ledger: AnyLedger, note: str = "") -> Ledger | None:
+    """Return the ledger to be charged, or None; a note without a ledger is refused."""
+    if ledger is None and note:
+        raise InvalidValue("note is kept in a ledger. Pass a ledger too, or leave the note out.", argument="note")
+    if ledger is None or isinstance(ledger, Ledger):
+        return ledger
+    if not isinstance(ledger, str | os.PathLike):
+        raise InvalidType(
+            f"ledger must be a dpsieve.Ledger or its path, not {type(ledger).__name__}.", argument="ledger"
+        )
+    return Ledger.open(ledger)
 
 
 class charge:  # noqa: N801 - it reads like a function: with charge(...) as entry

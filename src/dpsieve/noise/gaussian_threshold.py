@@ -17,13 +17,14 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
+from typing import Annotated
 
 import numpy as np
 from flint import arb
 from scipy.special import log_ndtr, ndtr
 
 from dpsieve import validate
-from dpsieve.accounting.gaussian import gaussian_curve, gaussian_sigma
+from dpsieve.accounting.curves import gaussian_curve, gaussian_sigma
 from dpsieve.accounting.spends import Approximate, Spend
 from dpsieve.accounting.spends import Gaussian as GaussianSpend
 from dpsieve.channels.baselines import trim_lag
@@ -136,18 +137,18 @@ class Gaussian(UnknownKeys):
     (0, d_C)-privacy and a Gaussian of sqrt(C).
     """
 
-    max_keys: int
-    max_rows: int
+    max_keys: Annotated[int, check_max_keys]
+    max_rows: Annotated[int, check_max_rows]
     sigma: float
     threshold: float
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        keys, rows = check_max_keys(self.max_keys), check_max_rows(self.max_rows)
+        keys, rows = self.max_keys, self.max_rows
         largest = 2.01 * gaussian_sigma(self.epsilon, self.delta_ / 1.001, count=keys) * rows  # the range of the search
         sigma = validate.between("sigma", self.sigma, 1e-9, largest, hint=_SAVED)
         threshold = validate.between("threshold", self.threshold, 0.0, 61 * sigma + rows, hint=_SAVED)
-        validate.store(self, max_keys=keys, max_rows=rows, sigma=sigma, threshold=threshold)
+        validate.store(self, sigma=sigma, threshold=threshold)
         if self._grid_loss > _FOR_GRID / 2 * self.delta_:
             raise InvalidValue(
                 f"epsilon={self.epsilon:g} is too large for Gaussian noise at this delta. Pass a smaller epsilon."
@@ -175,7 +176,10 @@ class Gaussian(UnknownKeys):
         """Return the exact delta of a whole unit, rounded up."""
         if validate.neighbours(neighbours) == "replace":
             hint = "Use channel.guarantee.for_replacement()."
-            raise InvalidValue(f"neighbours='replace' has no exact curve for units with several keys or rows. {hint}")
+            raise InvalidValue(
+                f"neighbours='replace' has no exact curve for units with several keys or rows. {hint}",
+                argument="neighbours",
+            )
         return min(1.0, self._delta(validate.epsilon(epsilon), self.max_keys))
 
     def spends(self) -> tuple[Spend, ...]:

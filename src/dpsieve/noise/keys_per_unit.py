@@ -26,7 +26,7 @@ _PARTS = 1 << 16  # per unit
 _DEVIATIONS = 2.12  # 95 % of a Laplace distribution are within 2.12 standard deviations, and more of a sum of several
 _SHARES = np.linspace(0.0, 1.0, 2001)
 _MIDDLES, _SPREADS = np.linspace(-2.0, 5.5, 46), np.geomspace(0.1, 2.2, 16)  # of the logarithm of sizes
-_TOLERANCE, _TOLERANCE_OF_FAR, _FAR = 1.5, 3.0, 200  # standard deviations; beyond 200 keys noise weighs most
+_TOLERANCE, _TOLERANCE_OF_FAR, _FAR = 1.5, 5.0, 200  # standard deviations; beyond 200 keys noise weighs most
 
 
 @register("keys_per_unit")
@@ -137,7 +137,7 @@ class Sizes:
 
         A log-normal law of sizes is fitted to the histogram: least squares of the edges, with a weak prior (median 5,
         spread 1) that decides where there are few units. Then the numbers of units from each edge on are corrected
-        where the histogram differs from the fit by more than 1.5 standard deviations (3 beyond 200 keys), by the rest.
+        where the histogram differs from the fit by more than 1.5 standard deviations (5 beyond 200 keys), by the rest.
         """
         laws, penalty = _laws(self.edges)
         noisy = np.array(self.units)

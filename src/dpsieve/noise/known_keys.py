@@ -14,31 +14,32 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
-from dpsieve.accounting.gaussian import gaussian_delta, gaussian_sigma
+from dpsieve.accounting.curves import gaussian_delta, gaussian_sigma
 from dpsieve.accounting.spends import DiscreteLaplace, Gaussian, Spend
 from dpsieve.channels.channel import Target, checked_frequencies
 from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import ball, upper
 from dpsieve.privacy.certificate import Certificate, formula
-from dpsieve.privacy.guarantee import Guarantee, warn_of_large_delta
-from dpsieve.privacy.mechanism import Counting, Reader, Reading
+from dpsieve.privacy.guarantee import Contribution, Guarantee, Unit, warn_of_large_delta
+from dpsieve.privacy.mechanism import Counting, Outcome, Reader, Reading, check_tokens
 from dpsieve.randomness import discrete_laplace, rounded_gaussian
 from dpsieve.randomness.noise import LARGEST_SCALE, SMALLEST_SCALE, laplace_scale
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats, Ints
-from dpsieve.validate import check_max_keys, check_max_rows
+from dpsieve.validate import Delta, check_max_keys, check_max_rows, positive_epsilon
 
 if TYPE_CHECKING:
     from dpsieve.publication import Release
 
 NOISES = ("auto", "laplace", "gaussian")
+_LARGEST = 1 << 53
 
 
 class NoiseReader(Reader):
@@ -61,22 +62,20 @@ class NoiseReader(Reader):
 
     def read(self, tokens: ArrayLike) -> Reading:
         """Return counts that are not below the least one; the weight is the noisy count, which is unbiased."""
-        noisy = np.asarray(tokens, dtype=np.float64)
-        counts, half = noisy.astype(np.int64), self.half_width(0.95)
+        counts, half = check_tokens(tokens), self.half_width(0.95)
         count, low, high = (np.maximum(ends, self.least) for ends in (counts, counts - half, counts + half))
-        return Reading(count, low, high, noisy)
+        return Reading(count, low, high, counts.astype(np.float64))
 
     def terms(self, tokens: ArrayLike, g: Callable[[Floats], Floats] | None = None) -> Floats:
         """Return the noisy counts, whose sum is unbiased; with a g, its values at the counts, not below zero."""
-        noisy = np.asarray(tokens, dtype=np.float64)
-        return noisy if g is None else Target(g)(np.maximum(noisy, 0).astype(np.int64))
+        return _values(check_tokens(tokens).astype(np.float64), g)
 
     def errors(
         self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None = None
     ) -> tuple[float, float]:
         """Return a bias of 0 and the exact variance of the noise; with a g, from its change over one deviation."""
-        noisy = np.asarray(tokens, dtype=np.float64)
-        up, down = (self.terms(noisy + sign * self.deviation, g) for sign in (1, -1))
+        noisy = check_tokens(tokens).astype(np.float64)
+        up, down = (_values(noisy + sign * self.deviation, g) for sign in (1, -1))
         return 0.0, float(weights**2 @ ((up - down) / 2) ** 2)
 
     def noise_tail(self, x: Floats) -> Floats:
@@ -91,16 +90,16 @@ class NoiseReader(Reader):
         """Return the interval of a weighted sum of counts, from the law of their noise; with a g, of one count only."""
         from dpsieve.estimation.estimated_sums import HIGHEST_LEVEL, noise_interval
 
-        noisy = np.asarray(tokens, dtype=np.float64)
+        counts = check_tokens(tokens)
         if g is not None:
-            if len(noisy) != 1:
+            if len(counts) != 1:
                 return None
             half = self.half_width(level)
-            ends = weights[0] * self.terms(np.array([noisy[0] - half, noisy[0] + half]), g)
+            ends = weights[0] * self.terms(np.array([counts[0] - half, counts[0] + half]), g)
             return float(ends.min()), float(ends.max())
-        value = float(weights @ noisy)
-        if level > HIGHEST_LEVEL and len(noisy):  # union bound over all noises
-            margin = self.half_width(1 - (1 - level) / len(noisy)) * float(np.abs(weights).sum())
+        value = float(weights @ counts)
+        if level > HIGHEST_LEVEL and len(counts):  # union bound over all noises
+            margin = self.half_width(1 - (1 - level) / len(counts)) * float(np.abs(weights).sum())
             return value - margin, value + margin
         return noise_interval(value, weights, self.noise_tail, self.deviation, level)
 
@@ -110,9 +109,14 @@ class NoisyCounts(Counting):
 
     reports_all = True
 
-    def possible(self, tokens: Floats) -> bool:
-        """Return whether tokens are whole numbers."""
-        return bool(((np.abs(tokens) <= 2.0**53) & (np.rint(tokens) == tokens)).all())
+    def possible(self, tokens: Ints) -> bool:
+        """Return whether tokens are of a plausible size."""
+        return bool(((tokens >= -_LARGEST) & (tokens <= _LARGEST)).all())
+
+
+def _values(noisy: Floats, g: Callable[[Floats], Floats] | None) -> Floats:
+    """Return noisy counts, or the values of g at them, not below zero."""
+    return noisy if g is None else Target(g)(np.maximum(noisy, 0).astype(np.int64))
 
 
 def laplace_deviation(scale: float) -> float:
@@ -171,23 +175,22 @@ class KnownKeys(NoisyCounts, NoiseReader):
         deviation: the standard deviation of the noise.
     """
 
-    epsilon: float
-    delta: float = 0.0
-    max_keys: int = 1
-    max_rows: int = 1
+    epsilon: Annotated[float, positive_epsilon]
+    delta: Delta = 0.0
+    max_keys: Annotated[int, check_max_keys] = 1
+    max_rows: Annotated[int, check_max_rows] = 1
     _: KW_ONLY
     noise: str = "laplace"
-    unit: str = "one row"
+    unit: Unit = "one row"
 
     def __post_init__(self) -> None:
-        hint = "Pass a privacy budget such as epsilon=1.0."
-        epsilon, promise = validate.positive("epsilon", validate.epsilon(self.epsilon), hint=hint), self.guarantee
+        super().__post_init__()
         if not isinstance(self.noise, str) or self.noise not in NOISES[1:]:
-            raise InvalidValue(f"noise is not known. Choose one of {', '.join(NOISES[1:])}.")
-        if self.noise == "gaussian" and promise.delta == 0:
-            raise InvalidValue("noise='gaussian' needs a delta above zero. Pass delta=1e-8, or noise='laplace'.")
-        keys, rows = check_max_keys(self.max_keys), check_max_rows(self.max_rows)
-        validate.store(self, epsilon=epsilon, delta=promise.delta, unit=promise.unit, max_keys=keys, max_rows=rows)
+            raise InvalidValue(f"noise is not known. Choose one of {', '.join(NOISES[1:])}.", argument="noise")
+        if self.noise == "gaussian" and self.delta == 0:
+            raise InvalidValue(
+                "noise='gaussian' needs a delta above zero. Pass delta=1e-8, or noise='laplace'.", argument="noise"
+            )
         self.scale  # noqa: B018  # raises if the noise would be too large
 
     @cached_property
@@ -228,12 +231,12 @@ class KnownKeys(NoisyCounts, NoiseReader):
             return (DiscreteLaplace(self.scale, rows, keys),)
         return (Gaussian(self.scale, upper(lambda: ball(keys).sqrt() * rows)),)
 
-    def draw(self, frequencies: ArrayLike, *, source: Source | None = None) -> Floats:
-        """Return each true frequency, 0 included, with noise."""
+    def draw(self, frequencies: ArrayLike, *, source: Source | None = None) -> Outcome:
+        """Add noise to each true frequency, 0 included."""
         hint = "Pass one whole number per key, from 0 to 10^12."
         counts = checked_frequencies(frequencies, hint=hint, least=0)
         draw_noise = discrete_laplace if self.noise == "laplace" else rounded_gaussian
-        return (counts + draw_noise(self.scale, len(counts), source=resolve(source))).astype(np.float64)
+        return Outcome(counts + draw_noise(self.scale, len(counts), source=resolve(source)))
 
     def release(self, keys: ArrayLike, frequencies: ArrayLike, *, source: Source | None = None) -> "Release":
         """Answer every key of a public list; `frequencies` are their true counts, 0 for those that do not occur."""
@@ -264,6 +267,11 @@ class FoundKeys(KnownKeys):
 
     reports_all = False
     least = 1
+
+    @property
+    def contribution(self) -> Contribution:
+        """What one unit may add to the counts of keys that were found before."""
+        return Contribution(self.max_keys, self.max_rows, after="find_first")
 
     def __repr__(self) -> str:
         return f"<found keys, {self.noise} noise of scale {self.scale:.4g}, {self.guarantee}>"

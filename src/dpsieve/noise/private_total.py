@@ -3,7 +3,7 @@
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,9 +15,8 @@ from dpsieve.channels.optimal_channels import optimal
 from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy.certificate import Certificate, formula
-from dpsieve.privacy.composed import Composed, Use, remaining
-from dpsieve.privacy.guarantee import Guarantee
-from dpsieve.privacy.mechanism import Mechanism
+from dpsieve.privacy.guarantee import Guarantee, Unit
+from dpsieve.privacy.mechanism import Composed, Mechanism, Use, remaining
 from dpsieve.randomness.noise import LARGEST_SCALE, discrete_laplace, laplace_scale
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.sampling.monotone import raise_to_power
@@ -42,18 +41,15 @@ class PrivateTotal(Mechanism):
     """
 
     epsilon: float
-    max_keys: int = 1
+    max_keys: Annotated[int, check_max_keys] = 1
     _: KW_ONLY
-    unit: str = "one row"
+    unit: Unit = "one row"
 
     def __post_init__(self) -> None:
-        validate.store(self, max_keys=check_max_keys(self.max_keys))
-        hint, smallest = (
-            "Pass the share of the budget for the total, such as epsilon=0.1.",
-            self.sensitivity / LARGEST_SCALE,
-        )
-        epsilon = validate.between("epsilon", self.epsilon, smallest, 500.0, hint=hint)
-        validate.store(self, epsilon=epsilon, unit=self.guarantee.unit)
+        super().__post_init__()
+        hint = "Pass the share of the budget for the total, such as epsilon=0.1."
+        smallest = self.sensitivity / LARGEST_SCALE
+        validate.store(self, epsilon=validate.between("epsilon", self.epsilon, smallest, 500.0, hint=hint))
 
     @cached_property
     def guarantee(self) -> Guarantee:
@@ -106,7 +102,7 @@ def private_scheme(
         "power", power, 0.001, 1.0, hint="One unit changes w^power by at most 1 only for power <= 1."
     )
     if not isinstance(method, str) or method not in _METHODS:
-        raise InvalidValue("method is neither 'ppswor' nor 'priority'. Pass method='ppswor'.")
+        raise InvalidValue("method is neither 'ppswor' nor 'priority'. Pass method='ppswor'.", argument="method")
     total = PrivateTotal(epsilon, max_keys).draw(frequencies, power, source=source)
     return _METHODS[method](size / max(total, size), power)
 

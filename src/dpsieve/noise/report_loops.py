@@ -8,8 +8,8 @@ probability d and diverge beyond that: with
 
     P' = (p - d) / (1 - d)  and  Q' = q / (1 - d)
 
-the coin p is 'reported' with probability d and else a coin P', and q is 'not reported' with probability d and else a
-coin Q'. Where p - q <= d, both can be made the same coin. Otherwise the Renyi divergences of order a of P' and Q', in
+the coin p is 'reported' with probability d, otherwise a coin P', and q is 'not reported' with probability d, otherwise
+a coin Q'. Where p - q <= d, both can be made the same coin. Otherwise the Renyi divergences of order a of P' and Q', in
 both directions, must be at most T. With S the sum over both outcomes of P'^a Q'^(1-a), a divergence is ln(S) / (a - 1),
 so S - 1 is compared with e^((a-1) T) - 1. With x = ln(P'/Q') and y = ln((1-Q')/(1-P')), both above zero,
 

@@ -27,11 +27,11 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import erfcx, ndtr
 
-from dpsieve.accounting.gaussian import gaussian_sigma
+from dpsieve.accounting.curves import gaussian_sigma
 from dpsieve.accounting.products import product_deltas
 from dpsieve.errors import InvalidValue, NotCertified
+from dpsieve.exact import floor_words, fraction, split_words
 from dpsieve.exact.balls import ball, minimise, smallest, upper
-from dpsieve.exact.words import floor_words, fraction, split_words
 from dpsieve.randomness.coins import bernoulli_words
 from dpsieve.randomness.source import Source
 from dpsieve.types import Bools, Floats, Ints, Words
@@ -224,7 +224,10 @@ def choose_coins(epsilon: float, delta: float, keys: int, goal: str) -> tuple[fl
     search, real = _Search(rough, delta, keys), _Search(epsilon, delta, keys)
     power = search.power()
     if 2 * search.half(power) * rough / epsilon > LONGEST:
-        raise InvalidValue(f"epsilon={epsilon:g} needs too long a table for {keys:,} keys. Use mechanism 'gaussian'.")
+        raise InvalidValue(
+            f"epsilon={epsilon:g} needs too long a table for {keys:,} keys. Use mechanism 'gaussian'.",
+            argument="epsilon",
+        )
     real_power = power * rough / epsilon
     sigma, choices = real.sigma(real_power), [1.0]
     if goal == "counts":
@@ -236,7 +239,9 @@ def choose_coins(epsilon: float, delta: float, keys: int, goal: str) -> tuple[fl
             if len(rows):
                 certify_coins(Coins(keys, epsilon, delta, real_power, first, upper(lambda: 1 / ball(sigma * noise))))  # noqa: B023
                 return real_power, first, sigma * noise
-    raise InvalidValue(f"epsilon={epsilon:g} leaves no room for {keys:,} keys. Use mechanism 'gaussian'.")
+    raise InvalidValue(
+        f"epsilon={epsilon:g} leaves no room for {keys:,} keys. Use mechanism 'gaussian'.", argument="epsilon"
+    )
 
 
 @lru_cache(maxsize=64)

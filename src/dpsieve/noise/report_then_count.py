@@ -6,20 +6,20 @@ For units with several keys, this reports far rarer keys than noise and a thresh
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Annotated
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from dpsieve import validate
-from dpsieve.accounting.renyi import spread_orders
+from dpsieve.accounting.curves import spread_orders
 from dpsieve.accounting.spends import Approximate, Renyi, Spend
 from dpsieve.channels.channel import UnknownKeys
 from dpsieve.channels.law import CELLS, LARGEST_FREQUENCY, TokenLaw
 from dpsieve.channels.rows import SAFE
 from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
+from dpsieve.exact import fraction
 from dpsieve.exact.balls import ball, first_whole, upper
-from dpsieve.exact.words import fraction
 from dpsieve.noise.report_tables import (
     GOALS,
     LONGEST,
@@ -36,7 +36,7 @@ from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.randomness.noise import rounded_gaussian
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints
-from dpsieve.validate import check_budget, check_max_keys, check_max_rows
+from dpsieve.validate import check_budget, check_max_keys, check_max_rows, is_between, is_whole
 
 _REACH = 13.2  # in deviations: noise beyond has a probability below 2^-128, which rows leave out
 _SAVED = "Pass the saved value."
@@ -155,9 +155,11 @@ def report_then_count(
     epsilon, delta = check_budget(epsilon, delta)
     keys, rows = check_max_keys(max_keys), check_max_rows(max_rows)
     if keys == 1:
-        raise InvalidValue("max_keys=1 has a better channel: use optimal, or rows_of_units. Pass 2 or more here.")
+        raise InvalidValue(
+            "max_keys=1 has a better channel: use optimal, or rows_of_units. Pass 2 or more here.", argument="max_keys"
+        )
     if goal not in GOALS:
-        raise InvalidValue(f"goal is not known. Pass one of {', '.join(map(repr, GOALS))}.")
+        raise InvalidValue(f"goal is not known. Pass one of {', '.join(map(repr, GOALS))}.", argument="goal")
     power, first, sigma = choose_coins(epsilon, delta, keys, goal)
     return ReportThenCount(epsilon, delta, keys, rows, power, first, sigma * rows, unit=unit)
 
@@ -174,22 +176,14 @@ class ReportThenCount(UnknownKeys):
         sigma: the deviation of their noise.
     """
 
-    max_keys: int
-    max_rows: int
-    power: float
-    first: int
-    sigma: float
+    max_keys: Annotated[int, check_max_keys]
+    max_rows: Annotated[int, check_max_rows]
+    power: Annotated[float, is_between(1e-3, 1e7, _SAVED)]
+    first: Annotated[int, is_whole(1, LONGEST, _SAVED)]
+    sigma: Annotated[float, is_between(1e-3, 1e9, _SAVED)]
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        validate.store(
-            self,
-            max_keys=check_max_keys(self.max_keys),
-            max_rows=check_max_rows(self.max_rows),
-            power=validate.between("power", self.power, 1e-3, 1e7, hint=_SAVED),
-            first=validate.whole("first", self.first, low=1, high=LONGEST, hint=_SAVED),
-            sigma=validate.between("sigma", self.sigma, 1e-3, 1e9, hint=_SAVED),
-        )
         if delta_of_noise(self.coins) > self.delta_:
             raise InvalidValue("power and sigma do not satisfy epsilon and delta. Pass the saved values.")
 
@@ -241,4 +235,4 @@ class ReportThenCount(UnknownKeys):
             return upper(lambda: ball(max(rare, common)) * self.max_keys)
 
         unit_leak = upper(lambda: -((-ball(leak)).log1p() * self.max_keys).expm1())
-        return Renyi(orders, map(tau, orders, rare, slow)), Approximate(0.0, unit_leak)
+        return Renyi(orders, tuple(map(tau, orders, rare, slow))), Approximate(0.0, unit_leak)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, Context
 from functools import cached_property, lru_cache
+from typing import Annotated
 
 import numpy as np
 
@@ -21,11 +22,11 @@ from dpsieve.errors import InvalidValue, NotCertified
 from dpsieve.exact.binomial import at_least, below, masses, window
 from dpsieve.noise.sample_threshold_delta import add_remove, replace
 from dpsieve.privacy.certificate import Certificate, formula
-from dpsieve.privacy.guarantee import Guarantee
+from dpsieve.privacy.guarantee import Guarantee, Unit
 from dpsieve.randomness.coins import binomial
 from dpsieve.randomness.source import Source
 from dpsieve.types import Bools, Floats, Ints
-from dpsieve.validate import Neighbours
+from dpsieve.validate import Neighbours, Relation
 
 SMALLEST_RATE, LARGEST_RATE, LARGEST_THRESHOLD = 1e-9, 1 - 1e-9, 10**9
 _WIDEST = 1 << 22  # tokens of a table or row
@@ -84,7 +85,9 @@ class BinomialLaw(TokenLaw):
         """
         if (tokens < self.threshold).any():
             hint = "Pass tokens drawn from this channel."
-            raise InvalidValue(f"tokens holds one below the threshold, which is never reported. {hint}")
+            raise InvalidValue(
+                f"tokens holds one below the threshold, which is never reported. {hint}", argument="tokens"
+            )
         if level >= 1:
             return tokens, np.full(len(tokens), LARGEST_FREQUENCY)
         distinct, place = np.unique(tokens, return_inverse=True)
@@ -95,6 +98,18 @@ class BinomialLaw(TokenLaw):
         """Return the sampled counts that reach the threshold."""
         counts = frequencies if already_sampled else binomial(frequencies, self.rate, source=source)
         return np.where(counts >= self.threshold, counts, 0)
+
+
+def check_rate(rate: float, name: str = "rate") -> float:
+    """Return a sampling rate in [1e-9, 1 - 1e-9]."""
+    hint = "Pass the share of units that are sampled, such as rate=0.1."
+    return validate.between(name, rate, SMALLEST_RATE, LARGEST_RATE, hint=hint)
+
+
+def check_threshold(threshold: int, name: str = "threshold") -> int:
+    """Return a threshold from 1 to 10^9."""
+    hint = "Pass the least sampled count that is reported, such as threshold=20."
+    return validate.whole(name, threshold, low=1, high=LARGEST_THRESHOLD, hint=hint)
 
 
 @register("sample_threshold")
@@ -113,14 +128,13 @@ class SampleThreshold(ReportedCounts):
     (9.656612843e-09, 1.256832537e-08)
     """
 
-    rate: float
-    threshold: int
-    neighbours: Neighbours = "add_remove"
-    unit: str = field(default="one client", kw_only=True)
+    rate: Annotated[float, check_rate]
+    threshold: Annotated[int, check_threshold]
+    neighbours: Relation = "add_remove"
+    unit: Unit = field(default="one client", kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        validate.store(self, rate=check_rate(self.rate), threshold=check_threshold(self.threshold))
         exact = exact_delta(self.epsilon, self.rate, self.threshold, self.neighbours)
         if exact > self.delta_:
             given = f"rate={self.rate:g} and threshold={self.threshold} give {exact:.4g}"
@@ -189,7 +203,10 @@ def sample_threshold(
     epsilon, relation = validate.epsilon(epsilon), validate.neighbours(neighbours)
     exact = exact_delta(epsilon, rate, threshold, relation)
     if exact >= 1:
-        raise InvalidValue(f"epsilon={epsilon:g} has no delta below one here. Pass a larger threshold or a lower rate.")
+        raise InvalidValue(
+            f"epsilon={epsilon:g} has no delta below one here. Pass a larger threshold or a lower rate.",
+            argument="epsilon",
+        )
     promised = exact if delta is None else delta
     return SampleThreshold(epsilon, promised, rate, threshold, relation, unit=unit)
 
@@ -199,18 +216,6 @@ def exact_delta(epsilon: float, rate: float, threshold: int, neighbours: Neighbo
     """Return the least delta at epsilon, rounded up to ten digits, which makes it equal on all machines."""
     delta = add_remove(epsilon, rate, threshold)[0] if neighbours == "add_remove" else replace(epsilon, rate, threshold)
     return min(1.0, float(_UP.create_decimal(max(delta, 1e-300))))
-
-
-def check_rate(rate: float) -> float:
-    """Return a sampling rate in [1e-9, 1 - 1e-9]."""
-    hint = "Pass the share of units that are sampled, such as rate=0.1."
-    return validate.between("rate", rate, SMALLEST_RATE, LARGEST_RATE, hint=hint)
-
-
-def check_threshold(threshold: int) -> int:
-    """Return a threshold from 1 to 10^9."""
-    hint = "Pass the least sampled count that is reported, such as threshold=20."
-    return validate.whole("threshold", threshold, low=1, high=LARGEST_THRESHOLD, hint=hint)
 
 
 def sampled_interval(tokens: Ints, miss: float, rate: float, threshold: int) -> tuple[Ints, Ints]:

@@ -17,6 +17,7 @@ from dpsieve.randomness.source import Source
 from dpsieve.types import Floats
 
 MOST_ROWS_PER_UNIT = 10_000
+STATISTICS = ("sum", "mean", "quantile")
 _FIX = "Use it as it was made."
 
 
@@ -42,14 +43,29 @@ class Estimating(Mechanism):
 
 @dataclass(frozen=True)
 class EstimateNotes(Notes):
-    """How numbers were made, and whether there is a single one."""
+    """How numbers were made, and what they are.
+
+    Attributes:
+        single: whether there is a single number.
+        statistic: what the numbers are: 'sum', 'mean' or 'quantile'; empty where that is not stated.
+        bounds: the public bounds (low, high) of each column.
+    """
+
+    omitted: ClassVar[tuple[str, ...]] = (*Notes.omitted, "statistic", "bounds")
 
     single: bool = False
+    statistic: str = field(default="", kw_only=True)
+    bounds: tuple[tuple[float, float], ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.single, bool):
             raise InvalidType("single must be True or False.")
+        if self.statistic not in ("", *STATISTICS):
+            raise InvalidValue(f"statistic is not known. {_FIX}")
+        numbers = [number for pair in self.bounds for number in pair]
+        if len(numbers) != 2 * len(self.bounds) or not all(isinstance(number, float) for number in numbers):
+            raise InvalidType(f"bounds must be pairs of numbers. {_FIX}")
 
 
 @register("estimate")

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from dpsieve import validate
-from dpsieve.accounting.renyi import zcdp_delta
+from dpsieve.accounting.curves import zcdp_delta
 from dpsieve.accounting.spends import Spend, ZeroConcentrated
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.numbers.dyadic_grid import DyadicGrid

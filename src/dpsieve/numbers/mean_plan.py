@@ -15,8 +15,7 @@ from dpsieve import validate
 from dpsieve.errors import InvalidValue
 from dpsieve.numbers.noise import budget_mu, check_moment, gaussian_moment, gaussian_promise
 from dpsieve.numbers.search import RANK_NOISE, NoisyRanks, normal_tail
-from dpsieve.privacy.composed import Composed, Use
-from dpsieve.privacy.mechanism import Mechanism
+from dpsieve.privacy.mechanism import Composed, Mechanism, Use
 
 KINDS = ("real", "binary")
 SMALLEST_SPREAD = 2.0**-20  # of the bound: below it, rows count as equal

@@ -7,7 +7,7 @@ between the sums of neighbours, in whole numbers.
 
 Gaussian noise is a real Gaussian rounded to the nearest whole number. Added to whole numbers that is post-processing of
 the Gaussian mechanism: with l2 distance s and scale sigma it is mu-Gaussian private for mu = s/sigma,
-(s^2 / (2 sigma^2))-zCDP, and (epsilon, delta)-private by the exact formula of Balle and Wang (`accounting.gaussian`).
+(s^2 / (2 sigma^2))-zCDP, and (epsilon, delta)-private by the exact formula of Balle and Wang (`accounting.curves`).
 
 **Coordinates with different ranges.** Chapter 4 of Lebeda's thesis ("Differentially Private Release of Sparse and
 Skewed Vectors", 2023, Algorithms 15 and 16) splits one budget over the coordinates so that the p-th moment of the total
@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpsieve import validate
-from dpsieve.accounting.gaussian import gaussian_delta, gaussian_epsilon, gaussian_sigma, positive_delta
+from dpsieve.accounting.curves import gaussian_delta, gaussian_epsilon, gaussian_sigma, positive_delta
 from dpsieve.accounting.spends import Approximate, DiscreteLaplace, Gaussian, Spend
 from dpsieve.codec import register
 from dpsieve.errors import InvalidType, InvalidValue

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from dpsieve import validate
-from dpsieve.accounting.gaussian import positive_delta
-from dpsieve.accounting.renyi import zcdp_epsilon, zcdp_rho
+from dpsieve.accounting.curves import positive_delta, zcdp_epsilon, zcdp_rho
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.numbers.estimate import Estimate, describe_contribution
 from dpsieve.numbers.gaps import GapQuantiles

@@ -32,7 +32,7 @@ from typing import ClassVar
 import numpy as np
 
 from dpsieve import validate
-from dpsieve.accounting.gaussian import gaussian_delta, gaussian_epsilon, positive_delta
+from dpsieve.accounting.curves import gaussian_delta, gaussian_epsilon, positive_delta
 from dpsieve.accounting.spends import DiscreteLaplace, Gaussian, Spend
 from dpsieve.codec import register
 from dpsieve.errors import InvalidValue

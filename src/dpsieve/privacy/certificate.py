@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from dpsieve import validate
 from dpsieve.display import html_table
-from dpsieve.errors import InvalidType, NotCertified
+from dpsieve.errors import NotCertified
 from dpsieve.privacy.guarantee import Guarantee, rounded_up, shown
 from dpsieve.privacy.kernel import Block, examine
 
@@ -127,10 +127,8 @@ def certify(
     Traceback (most recent call last):
     dpsieve.errors.NotCertified: rows 0 and 1 diverge by more than delta: 0.25 > 0.23999999999999999
     """
-    if not isinstance(stacks, Iterable):
-        raise InvalidType(f"stacks must be a sequence of blocks, not {type(stacks).__name__}. Pass a list of them.")
-    if not isinstance(guarantee, Guarantee):
-        raise InvalidType(f"guarantee must be a Guarantee, not {type(guarantee).__name__}. Pass Guarantee(1.0, 1e-8).")
+    validate.is_a(Iterable, "Pass a list of blocks.")(stacks, "stacks")
+    validate.is_a(Guarantee, "Pass Guarantee(1.0, 1e-8).")(guarantee, "guarantee")
     if shift is not None:
         shift = validate.whole("shift", shift, high=2**30, hint="Pass the shift of each later row in tokens.")
     if floor is not None:

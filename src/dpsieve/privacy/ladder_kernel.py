@@ -264,7 +264,7 @@ def expand(table: LadderTable, rows: NDArray[np.int64]) -> Expanded:
 
 
 def examine_ladder(table: LadderTable, epsilon: float, delta: float) -> tuple[Verdict, NDArray[np.uint64]]:
-    """Check a table; also return an upper bound on the sum of each row, in words."""
+    """Check a table; also return an upper bound on the sum of each row, as (high, low) words."""
     rows, totals = len(table.c) - 1, np.zeros((len(table.c), 2), np.uint64)
     allowed = int(Fraction(delta) * 2**GRID)
     inside = 0 < epsilon <= 40 and 0 <= delta < 1

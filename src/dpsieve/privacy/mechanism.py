@@ -1,37 +1,45 @@
-"""Mechanisms: a guarantee, what it spends, a certificate, and a saved form; and their outcomes."""
+"""Mechanisms: a guarantee, what it spends, a certificate, and a saved form; their outcomes, and their composition."""
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar, cast
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, TypeVar, cast
 
 from numpy.typing import ArrayLike
 
+from dpsieve import validate
+from dpsieve.accounting.composition import Composition, repeated_delta
+from dpsieve.accounting.products import steepest
 from dpsieve.accounting.spends import Approximate, Spend
-from dpsieve.codec import decode, encode
-from dpsieve.errors import InvalidValue
-from dpsieve.privacy.certificate import Certificate
-from dpsieve.privacy.contribution import Contribution
-from dpsieve.privacy.guarantee import Guarantee
+from dpsieve.codec import decode, encode, register
+from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.exact.balls import ball, lower, upper
+from dpsieve.privacy.certificate import Certificate, Method, Part, whole_unit
+from dpsieve.privacy.guarantee import Contribution, Guarantee
 from dpsieve.types import Floats, Ints
+from dpsieve.validate import Checked, Delta, Epsilon, are, is_a, is_whole
 
 Drawn = Mapping[str, int | float]
 """Public numbers that were drawn beside the tokens, by name."""
 _Number = TypeVar("_Number", int, float)
+_PROMISED = ("epsilon", "delta", "delta_", "neighbours", "unit")  # `delta_`, where `delta` is a method
+_MOST_USES = 16
+_USES = "Pass mechanisms, each with how often it is used: (Use(channel, 3),)."
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What a draw produced: a token for each key, and public numbers beside them, such as a noisy total."""
+    """What a draw produced: a token for each key, an int64, and public numbers beside them, such as a noisy total."""
 
-    tokens: Floats
+    tokens: Ints
     drawn: Drawn = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """What tokens tell about the true frequencies behind them; see `dpsieve.Release`."""
+    """Estimates of the true frequencies behind tokens; see `dpsieve.Release`."""
 
     count: Ints
     low: Ints
@@ -52,7 +60,7 @@ class Reader(ABC):
 
     @abstractmethod
     def errors(self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None) -> tuple[float, float]:
-        """Return the bias and the variance of the sum of weights times `terms`, as far as the tokens tell them."""
+        """Return the bias and the variance of the sum of weights times `terms`, estimated from the tokens."""
 
     def sum_interval(
         self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None, level: float
@@ -64,17 +72,18 @@ class Reader(ABC):
         return None
 
 
-class Mechanism(ABC):
+class Mechanism(Checked, ABC):
     """A public recipe that turns private input into something publishable. It holds public numbers only.
 
     What is drawn is an `Outcome`, never a field; `reader` turns it into counts.
 
-    A mechanism is a frozen dataclass whose fields are those numbers, registered under a name (`dpsieve.codec`).
+    A mechanism is a frozen dataclass whose fields are those numbers, checked by their annotations (`validate.Checked`)
+    and registered under a name (`dpsieve.codec`).
 
     Attributes:
         name: the name under which it is registered.
         selects_keys: whether it publishes keys and nothing else.
-        reports_coverage: whether it pays for telling what bounding kept.
+        reports_coverage: whether the budget includes the coverage estimate.
     """
 
     name: ClassVar[str]
@@ -82,14 +91,20 @@ class Mechanism(ABC):
     reports_coverage: bool = False
 
     @property
+    def uses(self) -> "tuple[Use, ...]":
+        """The mechanisms of a sequence and how often each is used; otherwise the mechanism itself, once."""
+        return (Use(self),)
+
+    @property
     def last(self) -> "Mechanism":
         """The mechanism whose output is published: itself, or the last of a sequence."""
         return self
 
-    @property
-    @abstractmethod
+    @cached_property
     def guarantee(self) -> Guarantee:
-        """What is promised to one privacy unit."""
+        """What is promised to one privacy unit: by the fields epsilon, delta, neighbours and unit that there are."""
+        stated = {name.removesuffix("_"): value for name, value in vars(self).items() if name in _PROMISED}
+        return Guarantee(**stated)
 
     @abstractmethod
     def certify(self) -> Certificate:
@@ -108,7 +123,7 @@ class Mechanism(ABC):
     def raises_delta(self, steepness: float) -> float:
         """Return by which factor this mechanism raises the delta of any that follow it and are not steeper.
 
-        See `privacy.stages.raised_by_range`. Infinity stands for mechanisms whose losses have no bounded range.
+        See `accounting.products.raised_by_range`. Infinity stands for mechanisms whose losses have no bounded range.
         """
         return math.inf
 
@@ -127,7 +142,7 @@ class Mechanism(ABC):
         That is the mechanism itself, where nothing is drawn beside the tokens.
         """
         if drawn:
-            raise InvalidValue("drawn must be empty: this mechanism draws nothing beside its tokens. Leave it out.")
+            raise InvalidValue("drawn must be empty: only tokens are drawn here. Leave it out.", argument="drawn")
         return self
 
     def spends(self) -> tuple[Spend, ...]:
@@ -144,7 +159,15 @@ class Mechanism(ABC):
 
 
 class Counting(Mechanism):
-    """A mechanism that gives out a token for each key it reports; its `reader` is a `Reader`."""
+    """A mechanism that draws a token for each key it reports; its `reader` is a `Reader`.
+
+    Tokens are integers, in units of 1/`resolution` of a frequency.
+    """
+
+    @property
+    def resolution(self) -> int:
+        """The tokens per unit of frequency."""
+        return 1
 
     @property
     def reports_all(self) -> bool:
@@ -162,13 +185,18 @@ class Counting(Mechanism):
         return None
 
     @abstractmethod
-    def possible(self, tokens: Floats) -> bool:
-        """Return whether finite tokens can all be given out, as far as public numbers tell."""
+    def possible(self, tokens: Ints) -> bool:
+        """Return whether all of these tokens can be drawn, judged by public numbers."""
 
 
 def from_json(data: Any) -> Mechanism:
     """Make the mechanism again whose `to_json` is given; anything else is refused."""
     return decode(data, Mechanism)  # type: ignore[type-abstract]
+
+
+def check_tokens(tokens: ArrayLike) -> Ints:
+    """Return tokens as a flat array of integers."""
+    return validate.integers("tokens", tokens, hint="Pass tokens as `draw` returns them.")
 
 
 def only_number(drawn: Drawn, name: str, low: _Number, high: _Number) -> _Number:
@@ -183,5 +211,163 @@ def only_number(drawn: Drawn, name: str, low: _Number, high: _Number) -> _Number
     number = drawn[name] if isinstance(drawn, Mapping) and set(drawn) == {name} else None
     if type(number) is not type(low) or not low <= number <= high:
         reach = f"a number from {low:g} to {high:g}"
-        raise InvalidValue(f"drawn must be {name}, {reach}, and nothing else. Pass what was drawn.")
+        raise InvalidValue(f"drawn must be {name}, {reach}, and nothing else. Pass what was drawn.", argument="drawn")
     return number
+
+
+@register("use")
+@dataclass(frozen=True)
+class Use(Checked):
+    """A mechanism, and how often one unit goes through it: once per key of the unit."""
+
+    mechanism: Annotated[Mechanism, is_a(Mechanism, "Pass a mechanism.")]
+    times: Annotated[int, is_whole(1, 10**6, "Pass how often a unit uses it, such as 1.")] = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.mechanism, Composed):
+            raise InvalidType("mechanism is itself a composition. Compose its parts.", argument="mechanism")
+
+
+@register("composed")
+@dataclass(frozen=True)
+class Composed(Counting):
+    """Mechanisms used one after the other; the output of the last one is published.
+
+    All must be for the same neighbours and unit. The promise is checked: k uses that are each (e, d)-private compose
+    optimally (Kairouz, Oh and Viswanath 2015), pure epsilons of other mechanisms are added to that; where several
+    mechanisms have a delta, the composition of what they spend decides, or of their guarantees, where that is less.
+    Where a choice of small range comes before a mechanism of known steepness for all of epsilon, it raises delta by a
+    factor instead (`accounting.products.raised_by_range`).
+
+    >>> from dpsieve.channels.optimal_channels import simple
+    >>> three = Composed(1.0, 1e-6, (Use(simple(0.333, 3.3e-7), 3),))
+    >>> print(three.guarantee)
+    (1, 1e-06)-differential privacy when one row is added or removed.
+    >>> [part.scope for part in three.certify().parts]
+    ['one key', 'one unit']
+    """
+
+    epsilon: Epsilon
+    delta: Delta
+    uses: Annotated[tuple[Use, ...], are(is_a(Use, _USES), 1, _MOST_USES, _USES)] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len({(use.mechanism.guarantee.neighbours, use.mechanism.guarantee.unit) for use in self.uses}) > 1:
+            fix = "Compose those that agree."
+            raise InvalidValue(f"uses holds mechanisms for different neighbours or units. {fix}", argument="uses")
+        self._together  # noqa: B018 - raises NotCertified
+
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        return replace(self.uses[-1].mechanism.guarantee, epsilon=self.epsilon, delta=self.delta)
+
+    @property
+    def last(self) -> Counting:
+        """The mechanism whose output is published; where that is not counts, it cannot read tokens."""
+        return cast(Counting, self.uses[-1].mechanism)
+
+    def certify(self) -> Certificate:
+        return self._certificate
+
+    @cached_property
+    def _certificate(self) -> Certificate:
+        every = [(use.times, part) for use in self.uses for part in use.mechanism.certify().parts]
+        each = [part if times == 1 else replace(part, scope="one key") for times, part in every]
+        whole = self._together
+        if any(part.method == "formula" for part in each):  # the weakest method of any part applies to the whole
+            whole = replace(whole, method="formula")
+        return Certificate(self.guarantee, (*each, whole))
+
+    @cached_property
+    def _together(self) -> Part:
+        """Return what all uses compose to, or raise NotCertified."""
+        raised = self._raised_cost()
+        if raised <= self.delta:
+            *choices, last = (use.mechanism.name for use in self.uses)
+            covers = f"{', then '.join(choices)}, which raises delta of what follows by a factor, then {last}"
+            return whole_unit(self.guarantee, raised, "formula", covers)
+        names = ", then ".join(f"{use.mechanism.name} ({use.times:,} times)" for use in self.uses)
+        several = sum(use.mechanism.guarantee.delta > 0 for use in self.uses) > 1
+        method: Method = "formula" if several else "balls"
+        return whole_unit(self.guarantee, self._cost(), method, f"{names}, composed")
+
+    def _raised_cost(self) -> float:
+        """Return the delta of the last mechanism times the factors of those before it; 1 where that is not known.
+
+        Steepness is that of every mechanism that could have been chosen: a function of epsilon and delta alone. Whoever
+        chooses privately must give all candidates the same smaller delta, also those that are not gentle and pay with
+        epsilon: this certificate sees the one that was chosen.
+        """
+        *choices, last = self.uses
+        promise = last.mechanism.guarantee
+        if not choices or last.times > 1 or promise.epsilon > self.epsilon or not 0 < promise.delta <= self.delta:
+            return 1.0
+        if last.mechanism.steepness > (most := steepest(self.epsilon, self.delta)):
+            return 1.0
+        factors = [use.mechanism.raises_delta(most) ** use.times for use in choices]
+        return min(1.0, math.prod(factors) * promise.delta * (1 + 1e-12))
+
+    def _cost(self) -> float:
+        """Return the delta of all uses at epsilon, rounded up."""
+        pure = [use for use in self.uses if use.mechanism.guarantee.delta == 0]
+        rest = [use for use in self.uses if use.mechanism.guarantee.delta > 0]
+        if len(rest) > 1:
+            promised = [(use.mechanism.guarantee, use.times) for use in self.uses]
+            whole = [Approximate(promise.epsilon, promise.delta, times) for promise, times in promised]
+            return min(Composition(spends).delta(self.epsilon) for spends in (self.spends(), whole))
+        spent = upper(lambda: sum((ball(use.mechanism.guarantee.epsilon) * use.times for use in pure), ball(0)))
+        if spent > self.epsilon:
+            return 1.0
+        if not rest:
+            return 0.0
+        promise, left = rest[0].mechanism.guarantee, remaining(self.epsilon, spent)
+        return repeated_delta(rest[0].times, left, each_epsilon=promise.epsilon, each_delta=promise.delta)
+
+    @property
+    def contribution(self) -> Contribution:
+        """What a unit may add to what the last mechanism counts: a key for each of its uses, or more at once."""
+        return self._all_uses(self.last.contribution)
+
+    def contribution_given(self, drawn: Drawn) -> Contribution:
+        return self._all_uses(self.last.contribution_given(drawn))
+
+    def _all_uses(self, one: Contribution) -> Contribution:
+        times = self.uses[-1].times
+        return one if times == 1 else replace(one, keys=one.keys * times)
+
+    def spends(self) -> tuple[Spend, ...]:
+        pairs = [(spend, use.times) for use in self.uses for spend in use.mechanism.spends()]
+        return tuple(replace(spend, count=spend.count * times) for spend, times in pairs)
+
+    @property
+    def table_rows(self) -> int | None:
+        return sum(use.mechanism.table_rows or 0 for use in self.uses) or None
+
+    @property
+    def reports_all(self) -> bool:
+        return not self.last.selects_keys and self.last.reports_all
+
+    @property
+    def reports_coverage(self) -> bool:  # type: ignore[override]
+        return any(use.mechanism.reports_coverage for use in self.uses)
+
+    @property
+    def withholds(self) -> bool:
+        return self.last.selects_keys or self.last.withholds
+
+    @property
+    def most_keys(self) -> int | None:
+        return self.last.most_keys
+
+    def reader(self, drawn: Drawn) -> Any:
+        return self.last.reader(drawn)
+
+    def possible(self, tokens: Ints) -> bool:
+        return self.last.possible(tokens)
+
+
+def remaining(epsilon: float, spent: float) -> float:
+    """Return epsilon - spent, rounded down, so that both parts together are never more than epsilon."""
+    return lower(lambda: ball(epsilon) - ball(spent))

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from dpsieve import validate
 from dpsieve.errors import CorruptRelease, InvalidType, InvalidValue
-from dpsieve.locks import acquire_lock, flush, is_still_locked, lock, unwind_on_signals
+from dpsieve.locks import acquire_lock, flush, hold_signals, is_still_locked, unwind_on_signals
 from dpsieve.publication.bounded import Unreadable, open_plain, read_json, read_table
 
 FORMAT = 2
@@ -48,12 +48,17 @@ class Reserved:
         return str(self.target)
 
     def __enter__(self) -> "Reserved":
-        with ExitStack() as held:
-            held.enter_context(unwind_on_signals())
-            held.callback(self._leave)  # before there is something to leave: a signal may come at any time
-            self._take()
-            self._held = held.pop_all()
-        return self
+        try:
+            with ExitStack() as held:
+                held.enter_context(unwind_on_signals())
+                with hold_signals():
+                    held.callback(self._leave)
+                    self._take()
+                    self._held = held.pop_all()
+            return self  # a signal at this point unwinds too
+        except BaseException:
+            self._held.close()
+            raise
 
     def __exit__(self, *_: object) -> None:
         self._held.close()
@@ -78,14 +83,10 @@ class Reserved:
             raise InvalidValue(f"{self._argument}={str(self.target)!r} {failure}.")
 
     def _leave(self) -> None:
-        if self._handle is None and os.name == "posix":
-            with suppress(OSError):  # perhaps a signal came as soon as it was made
-                self._handle = lock(self.working)
-                if not _is_ours(self.working):
-                    self._let_go()
-        if self._handle is not None and is_still_locked(self.working, self._handle):
-            shutil.rmtree(self.working, ignore_errors=True)
-        self._let_go()
+        with hold_signals():
+            if self._handle is not None and is_still_locked(self.working, self._handle):
+                shutil.rmtree(self.working, ignore_errors=True)
+            self._let_go()
 
     def _let_go(self) -> None:
         if self._handle is not None:

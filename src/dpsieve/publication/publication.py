@@ -21,12 +21,11 @@ import pyarrow as pa
 import dpsieve
 from dpsieve import validate
 from dpsieve.codec import decode_fields, encode_fields, find_class
-from dpsieve.display import html_table, shorten
+from dpsieve.display import html_table, shorten, timed
 from dpsieve.errors import CorruptRelease, DpsieveError, InvalidType, InvalidValue
-from dpsieve.logs import timed
 from dpsieve.noise.keys_per_unit import Coverage
 from dpsieve.privacy.certificate import Certificate
-from dpsieve.privacy.guarantee import Guarantee
+from dpsieve.privacy.guarantee import Guarantee, unprotected
 from dpsieve.privacy.mechanism import Drawn, Mechanism, from_json
 from dpsieve.publication.bounded import LARGEST_RECORD, is_deep
 from dpsieve.publication.folders import MAIN, incomplete, needs_too_much, read, read_tables, write, write_file
@@ -39,6 +38,10 @@ if TYPE_CHECKING:
 _OF_FOLDER = {"format", "library", "table_sha256", "more_sha256", "seal"}
 _LONGEST = 10_000  # characters of a note
 _MOST_ROWS = 3 << 19  # of the tables behind one publication: one of the longest, not two
+_BOUNDED = (
+    "Counts and intervals are of the bounded count: what a unit holds beyond its bound is left out, so the number of "
+    "units that hold a key may be higher."
+)
 UNSAFE = "UNSAFE TO PUBLISH: drawn from a test source."
 _ROWS = 10  # shown in a notebook
 _BATCH = 10_000  # rows that are Python objects at one time
@@ -59,20 +62,25 @@ class Notes:
         coverage: the share of (unit, key) pairs that the bound keeps; None where it is not reported.
         entry: the number of the ledger entry that was charged; None where there was none.
         rarer: where few keys were reported, what would report rarer ones.
+        purpose, date: the note of that entry and its day; empty where there was none.
     """
+
+    omitted: ClassVar[tuple[str, ...]] = ("purpose", "date")  # from the saved form where they are empty
 
     contribution: str = ""
     reason: str = ""
     coverage: Coverage | None = field(default=None, kw_only=True)
     entry: int | None = field(default=None, kw_only=True)
     rarer: str = field(default="", kw_only=True)
+    purpose: str = field(default="", kw_only=True)
+    date: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         if self.coverage is not None and not isinstance(self.coverage, Coverage):
             raise InvalidType(f"coverage must be Coverage(...) or None, not {type(self.coverage).__name__}.")
         if self.entry is not None:
             validate.whole("entry", self.entry, low=1, hint="Pass the number of an entry of a ledger, or None.")
-        for name in ("contribution", "reason", "rarer"):
+        for name in ("contribution", "reason", "rarer", "purpose", "date"):
             value = getattr(self, name)
             if not isinstance(value, str) or len(value) > _LONGEST or not value.isprintable():
                 raise InvalidType(f"{name} must be text of at most {_LONGEST:,} characters, all printable.")
@@ -85,7 +93,7 @@ class Notes:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        return encode_fields(self)
+        return {name: value for name, value in encode_fields(self).items() if value or name not in self.omitted}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -103,8 +111,8 @@ class Publication(ABC):
         when_empty: what to do about a table without rows, where that calls for something.
 
     >>> import dpsieve as ds
-    >>> ds.channels.known_keys(1.0).release(["tea"], [10])
-    <Release of 1 row: 1-differential privacy when one row is added or removed.>
+    >>> ds.channels.known_keys(1.0, unit="user").release(["tea"], [10])
+    <Release of 1 row: 1-differential privacy when one user is added or removed.>
     """
 
     name: ClassVar[str]
@@ -144,13 +152,30 @@ class Publication(ABC):
         """What is promised, and to whom: what the parts of the certificate compose to."""
         return self.certificate.guarantee
 
-    def charged_as(self, entry: int | None) -> Self:
-        """Return the same publication with the number of the ledger entry that paid for it."""
-        if entry is None:
-            return self
-        charged = copy(self)
-        object.__setattr__(charged, "notes", replace(self.notes, entry=entry))
-        return charged
+    @property
+    def unprotected(self) -> str:
+        """What a guarantee for single rows or items does not protect, as a sentence; empty for other units."""
+        return unprotected(self.guarantee.unit)
+
+    @property
+    def bounded(self) -> str:
+        """What counts and numbers are of, in sentences; empty if nothing is bounded."""
+        return f"{_BOUNDED} {self.notes.bounded}" if self._is_bounded else self.notes.bounded
+
+    @property
+    def _is_bounded(self) -> bool:
+        """Whether there are counts, and what units hold beyond a bound is not in them."""
+        return "low" in self.table.column_names and self.notes.contribution.startswith("at most")
+
+    def charged_as(self, entry: int | None, purpose: str = "", date: str = "") -> Self:
+        """Return the same publication with the number, the note and the day of the ledger entry that paid for it."""
+        return self if entry is None else self.with_notes(entry=entry, purpose=purpose, date=date)
+
+    def with_notes(self, **changes: Any) -> Self:
+        """Return the same publication with other notes."""
+        changed = copy(self)
+        object.__setattr__(changed, "notes", replace(self.notes, **changes))
+        return changed
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -163,9 +188,9 @@ class Publication(ABC):
     def __repr__(self) -> str:
         rows = "1 row" if len(self) == 1 else f"{len(self):,} rows"
         warning = f" {UNSAFE}" if self.unsafe_to_publish else ""
-        bounded = f" {self.notes.bounded}" if self.notes.coverage else ""
-        hint = f"{bounded} {self._hint}" if self._hint else bounded
-        return f"<{type(self).__name__} of {rows}: {self.guarantee}{hint}{warning}>"
+        bounded = self.notes.bounded if self.notes.coverage else ""
+        words = " ".join(filter(None, [str(self.guarantee), self.unprotected, bounded, self._hint]))
+        return f"<{type(self).__name__} of {rows}: {words}{warning}>"
 
     @property
     def _hint(self) -> str:
@@ -180,9 +205,9 @@ class Publication(ABC):
         more = f"<p>{len(self) - _ROWS:,} more rows</p>" if len(self) > _ROWS else ""
         more += f"<p>{escape(self._hint)}</p>" if self._hint else ""
         warning = f"<p><strong>{UNSAFE}</strong></p>" if self.unsafe_to_publish else ""
-        counts = "Counts, low and high are of the bounded count. " if "low" in self.table.column_names else ""
-        bounded = f"<p>{counts}{escape(self.notes.bounded)}</p>" if self.notes.bounded else ""
-        words = f"<p>{escape(str(self.guarantee))}</p>{bounded}<p><small>{escape(str(self.certificate))}</small></p>"
+        bounded = f"<p>{escape(self.bounded)}</p>" if self.bounded else ""
+        promise = escape(f"{self.guarantee} {self.unprotected}".strip())
+        words = f"<p>{promise}</p>{bounded}<p><small>{escape(str(self.certificate))}</small></p>"
         return f"<div>{warning}{table}{more}{words}</div>"
 
     def first_rows(self, count: int) -> pa.Table:

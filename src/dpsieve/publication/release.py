@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -13,16 +13,16 @@ from numpy.typing import ArrayLike
 
 from dpsieve import validate
 from dpsieve.codec import register
+from dpsieve.display import timed
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.estimation.estimated_sums import EstimatedSum, row_weights
-from dpsieve.logs import timed
 from dpsieve.noise.keys_per_unit import Coverage
-from dpsieve.privacy.contribution import Contribution
+from dpsieve.privacy.guarantee import Contribution
 from dpsieve.privacy.mechanism import Counting, Drawn, Mechanism, Outcome
 from dpsieve.publication.folders import MAIN
 from dpsieve.publication.publication import Notes, Publication
 from dpsieve.randomness.source import Source, resolve
-from dpsieve.types import Floats
+from dpsieve.types import Floats, Ints
 from dpsieve.values.columns import as_arrow, as_numpy
 from dpsieve.values.keys import check_published, key_names, key_table, order_of, published, refuse_equal
 
@@ -71,13 +71,14 @@ class Release(Publication):
             `high` is informative and `count` is null. Releases of sketches have `counter` as well, the noisy counter,
             to which `count` adds the noisy loss. With keys only, just the key columns. A frequency is the true one
             after units were cut to what each may add: `notes.bounded` states it, and the share of pairs left out.
-        tokens: what the mechanism gave out for each row of the table, in units of frequency; None with keys only.
+        tokens: what the mechanism drew for each row of the table, integers in units of 1/`mechanism.resolution` of a
+            frequency; None with keys only.
     """
 
     when_empty: ClassVar[str] = "No key was frequent enough: dpsieve.preview says how frequent a key must be."
 
     mechanism: Counting
-    tokens: Floats | None = field(default=None, kw_only=True)
+    tokens: Ints | None = field(default=None, kw_only=True)
 
     @property
     def keys(self) -> pa.Table:
@@ -203,8 +204,8 @@ class Release(Publication):
             raise InvalidValue(f"table has no counts, where every key of a public list has one. {_FIX}")
         tokens, expected = self.tokens, keys
         if tokens is not None:
-            fits = tokens.dtype == np.float64 and tokens.shape == (len(self),)
-            if not fits or not np.isfinite(tokens).all() or not self.mechanism.possible(tokens):
+            fits = tokens.dtype == np.int64 and tokens.shape == (len(self),)
+            if not fits or not self.mechanism.possible(tokens):
                 raise InvalidValue(f"table has tokens that the mechanism cannot give out. {_FIX}")
             expected = with_counts(self.mechanism, self.drawn, keys, tokens)
         if len(self) > (self.mechanism.most_keys or len(self)) or not _agree(self.table, expected):
@@ -223,7 +224,7 @@ class Release(Publication):
             tokens, table = table.column("token").to_numpy(), table.drop_columns(["token"])
         return super().from_tables({MAIN: table, **tables}, mechanism, tokens=tokens, **other)
 
-    def _tokens(self) -> Floats:
+    def _tokens(self) -> Ints:
         if self.tokens is None:
             raise InvalidType("this release holds keys only. Release the keys with counts to order them.")
         return self.tokens
@@ -253,21 +254,21 @@ def draw_release(
     with timed("certify"):
         mechanism.certify()
     options = {"already_sampled": True} if already_sampled else {}
-    table, tokens = drawn(mechanism, table, numbers, source, **options)
-    return release_of(mechanism, table, Outcome(tokens), source=source, keys_only=keys_only, notes=notes)
+    table, outcome = draw_keys(mechanism, table, numbers, source, **options)
+    return release_of(mechanism, table, outcome, source=source, keys_only=keys_only, notes=notes)
 
 
-def drawn(
+def draw_keys(
     mechanism: Mechanism, keys: pa.Table, numbers: Any, source: Source, **options: bool
-) -> tuple[pa.Table, Floats]:
-    """Draw from a certified mechanism that treats each key alone; return the reported keys and their tokens."""
+) -> tuple[pa.Table, Outcome]:
+    """Draw from a certified mechanism that treats each key alone; return the reported keys and their outcome."""
     last: Any = mechanism.last
     with timed("draw"):
-        tokens = last.draw(numbers, source=source, **options)
+        outcome: Outcome = last.draw(numbers, source=source, **options)
     if last.reports_all:
-        return keys, tokens
-    reported = np.flatnonzero(tokens)
-    return keys.take(as_arrow(reported)), tokens[reported]
+        return keys, outcome
+    reported = np.flatnonzero(outcome.tokens)
+    return keys.take(as_arrow(reported)), replace(outcome, tokens=outcome.tokens[reported])
 
 
 def release_of(
@@ -305,7 +306,7 @@ def _stated(words: str) -> Contribution | None:
     )
 
 
-def with_counts(mechanism: Counting, drawn: Drawn, keys: pa.Table, tokens: Floats) -> pa.Table:
+def with_counts(mechanism: Counting, drawn: Drawn, keys: pa.Table, tokens: Ints) -> pa.Table:
     """Return the keys with the columns that their tokens give; see `Release.table`."""
     reading = mechanism.reader(drawn).read(tokens)
     columns = {name: as_arrow(values) for name, values in vars(reading).items()}

@@ -11,6 +11,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -21,18 +22,17 @@ import numpy as np
 import pyarrow as pa
 
 import dpsieve
-from dpsieve.accounting.repeated import Share, repeated_share
+from dpsieve.accounting.composition import Share, repeated_share
 from dpsieve.channels.baselines import stability
 from dpsieve.channels.channel import ReportedCounts
 from dpsieve.channels.law import LARGEST_FREQUENCY
-from dpsieve.display import has_only_upper_end, printable
+from dpsieve.display import has_only_upper_end, printable, shorten
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import first_whole, minimise
 from dpsieve.privacy.certificate import NOT_COVERED, Certificate
-from dpsieve.privacy.composed import Composed
 from dpsieve.privacy.guarantee import Guarantee, rounded_up, shown
 from dpsieve.publication.folders import write_file
-from dpsieve.publication.publication import UNSAFE, Publication, as_text
+from dpsieve.publication.publication import UNSAFE, Publication, as_text, plain_rows
 from dpsieve.publication.rank_plot import by_count, shown_ranks
 from dpsieve.publication.release import Release
 from dpsieve.types import Floats, Ints
@@ -41,15 +41,22 @@ from dpsieve.values.keys import key_names
 _MOST_ROWS = 200_000
 _POINTS = 200  # of a curve
 _WEAK = 4.0  # odds may move by more than 50
+_SMALL = 0.01  # a delta below which is shown with its odds
+_NAMES = 4  # listed in the title
+_OF = {"sum": "of ", "mean": "of ", "quantile": ""}
 _LINES = 40  # of parameters
 _EXACT = 2**53  # whole numbers of a script are exact up to here
-_WEIGHTS = "The weight is what a key adds to an estimate of the total."
-_COUNTERS = "The counter is that of the sketch, with noise; the count adds what all counters may have lost."
+_WEIGHTS = "The weight of a key is its part in an estimate of the total."
+_COUNTERS = "The counter is the noisy counter of the sketch; the count adds what counters may have lost."
 
 Reported = Callable[[Ints], Floats]
 
-# Notes that have a name for people, and a place of their own; others are listed by the name of their field.
-_NOTES = {"contribution": "a unit adds", "reason": "why this mechanism", "entry": "entry in the ledger"}
+# Labels of notes; others are listed by the name of their field. Some have a place of their own.
+_NOTES = {
+    "contribution": "a unit adds", "reason": "why this mechanism", "entry": "entry in the ledger", "purpose": "purpose",
+    "date": "date of the release",
+}  # fmt: skip
+_PLACED = ("coverage", "statistic", "single", "rarer", "bounds")
 
 
 def write_report(made: Publication, path: str | os.PathLike[str]) -> Path:
@@ -66,7 +73,7 @@ def report_page(made: Publication) -> str:
     notes, curve, counts_of = made.notes.to_json(), _reporting(made), _counts_of(made) if len(made) else ""
     if made.notes.contribution and made.notes.contribution in counts_of:
         del notes["contribution"]  # which is long: once is enough
-    notes = {name: value for name, value in notes.items() if value is not None and name != "kept"}
+    notes = {name: value for name, value in notes.items() if value is not None and name not in _PLACED}
     data = {"columns": _columns(made), "rows": len(made), "ranks": _ranks(made), "reporting": curve}
     return Template(page).substitute(
         policy=f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; img-src data:; "
@@ -86,6 +93,8 @@ def report_page(made: Publication) -> str:
         empty="" if len(made) else f"<p>{escape(_empty(made, curve))}</p>",
         hide_table="" if len(made) else "hidden",
         counts_of=escape(counts_of),
+        read_out=escape(printable(_read_out(made))),
+        today=datetime.now(UTC).date().isoformat(),
         weights=_column_words(made) if len(made) else "",
         hide_ranks="" if data["ranks"] else "hidden",
         hide_reporting="" if curve else "hidden",
@@ -99,11 +108,50 @@ def report_page(made: Publication) -> str:
 
 
 def _title(made: Publication) -> str:
-    names = _key_names(made)
+    names, statistic = _key_names(made), getattr(made.notes, "statistic", "")
+    if statistic:
+        of = made.table.column("name").to_pylist()
+        shown = f"{len(of):,} columns" if len(of) > _NAMES else ", ".join(of)
+        several = "s" if len(of) > 1 else ""
+        return printable(
+            f"{'Quantile' if statistic == 'quantile' else statistic.capitalize()}{several} {_OF[statistic]}{shown}"
+        )
+    if made.kind in ("top_k", "hitting_set") and len(made):
+        keys = "1 key" if len(made) == 1 else f"{len(made):,} keys"
+        which = f"most common {keys}" if made.kind == "top_k" else f"{keys} that reach most units"
+        return printable(f"The {which}: {', '.join(names)}")
     rows = {"estimate": "private number", "distribution": "range"}.get(made.kind, "entry" if not names else "key")
     several = "entries" if rows == "entry" else f"{rows}s"
     what = f"1 {rows}" if len(made) == 1 else f"{len(made):,} {several}" if len(made) else f"No {several}"
     return printable(f"{what} of {', '.join(names)}" if names and names != ["key"] else what)
+
+
+def _read_out(made: Publication) -> str:
+    """Return one row in words."""
+    if not len(made):
+        return ""
+    if made.kind in ("top_k", "hitting_set"):
+        order = "by the number of units that hold them, the most common key first"
+        reach = "by how many more units each reaches, the key that reaches most units first"
+        return f"Rows are in order: {order if made.kind == 'top_k' else reach}."
+    first = plain_rows(made.first_rows(1))[0]
+    statistic = getattr(made.notes, "statistic", "")
+    if statistic:
+        value, name = f"{first['value']:,.6g}", shorten(first["name"])
+        what = f"the {name} quantile" if statistic == "quantile" else f"the {statistic} of {name}"
+        if first.get("low") is not None:
+            return f"Read the first row as: {what} is about {value}, from {first['low']:,.6g} to {first['high']:,.6g}."
+        return f"Read the first row as: {what} is about {value}."
+    if not isinstance(made, Release) or first.get("count") is None or "low" not in first:
+        return ""
+    key = ", ".join(shorten(first[name]) for name in _key_names(made))
+    about = f"about {first['count']:,} ({first['low']:,} to {first['high']:,} with 95 % confidence)"
+    each = (
+        f", counting {re.split('[:;]', made.notes.contribution)[0]} per unit"
+        if made.notes.contribution.startswith("at most")
+        else ""
+    )
+    return f"Read a row as: the count of {key!r} is {about}{each}."
 
 
 def _what(made: Publication) -> str:
@@ -119,9 +167,18 @@ def _empty(made: Publication, curve: dict[str, Any] | None) -> str:
 
 def _meaning(promise: Guarantee) -> str:
     change = "Adding or removing" if promise.neighbours == "add_remove" else "Replacing"
-    more = f", and beyond that by at most {shown(promise.delta)}" if promise.delta else ""
+    more = f", and beyond that by at most {_share(promise.delta)}" if promise.delta else ""
     factor = f"by a factor of at most {_factor(promise)}{more}"
     return f"{change} {promise.unit} changes the probability of any result {factor}."
+
+
+def _share(delta: float) -> str:
+    """Return delta with the odds that it is.
+
+    >>> _share(1e-8)
+    '1e-08 (1 in 100,000,000)'
+    """
+    return f"{shown(delta)} (1 in {math.floor(1 / delta):,})" if delta < _SMALL else shown(delta)
 
 
 def _factor(promise: Guarantee) -> str:
@@ -134,18 +191,21 @@ def _facts(made: Publication, curve: dict[str, Any] | None) -> list[tuple[str, s
     promise, adds = made.guarantee, made.notes.contribution
     facts = [("epsilon", shown(promise.epsilon)), ("delta", shown(promise.delta)), ("protects", promise.unit)]
     facts += [("a unit adds", re.split("[:;]", adds)[0])] if adds else []
+    bounds: tuple[tuple[float, float], ...] = getattr(made.notes, "bounds", ())
+    shown_bounds = [f"{low:g} to {high:g}" for low, high in dict.fromkeys(bounds)]
+    facts += [("numbers clipped to", ", ".join(shown_bounds))] if 0 < len(shown_bounds) <= _NAMES else []
     return facts + ([("reported half of the time", f"frequency {curve['half']:,}")] if curve and curve["half"] else [])
 
 
 def _promised(promise: Guarantee) -> list[str]:
     among = "is in the data" if promise.neighbours == "add_remove" else "holds one thing or another"
     beyond = ", but for delta" if promise.delta else ""
-    weak = " With so large an epsilon, that is a weak promise." if promise.epsilon > _WEAK else ""
+    weak = " At this epsilon the guarantee is weak." if promise.epsilon > _WEAK else ""
     return [
-        f"This page moves the odds that anyone gives to whether {promise.unit} {among} by a factor of at most "
-        f"{_factor(promise)}{beyond}, whatever else they know and however they compute.{weak}",
-        "The same holds for everything that is made from this page.",
-        "The probabilities that were drawn from were checked: see the certificate.",
+        f"This page changes anyone's odds on whether {promise.unit} {among} by a factor of at most "
+        f"{_factor(promise)}{beyond}, whatever else they know and compute.{weak}",
+        "The guarantee extends to everything that is computed from this page.",
+        "The probabilities of the draw were verified: see the certificate.",
     ]
 
 
@@ -153,13 +213,14 @@ def _not_promised(made: Publication) -> list[str]:
     keyed = isinstance(made, Release)
     counts = made.notes.contribution if keyed and "count" in made.table.column_names else ""
     withheld = keyed and getattr(made.mechanism, "withholds", True)
-    bounded = "The counts of all data: what units hold beyond what a unit adds was left out before counting."
+    bounded = "Counts of all data: what a unit holds beyond its bound was left out before counting."
     return [
-        *(["That keys which are not here do not occur: rare ones are withheld."] if withheld else []),
+        *([made.unprotected] if made.unprotected else []),
+        *(["Completeness: rare keys are withheld, so a key that is missing here may occur."] if withheld else []),
         *([bounded] if counts else []),
-        "That nothing is learned about people. What holds for many is learned from the many, with or without any one.",
-        "As much for several units at once: for k of them, epsilon counts k times.",
-        "Anything about other releases of the same data. Their budgets add up, of which a ledger keeps account.",
+        "That nothing is learned about people: facts about many people can be learned with or without any one of them.",
+        "The same protection for groups: for k units together, epsilon multiplies by k.",
+        "Other releases of the same data: their budgets add up. A ledger keeps account.",
     ]
 
 
@@ -220,7 +281,7 @@ def _ranks(made: Publication) -> list[int]:
 
 def _reporting(made: Publication) -> dict[str, Any] | None:
     """Return with which probability a key of each frequency is reported, beside the baseline, from public numbers."""
-    last = made.mechanism.last if isinstance(made.mechanism, Composed) else made.mechanism
+    last = made.mechanism.last
     if not isinstance(made, Release) or not isinstance(last, ReportedCounts):
         return None
     lines: dict[str, Reported] = {"this release": last.reporting_probability}
@@ -335,11 +396,10 @@ def _certificate(certificate: Certificate) -> str:
 
 
 def _kept(made: Publication) -> str:
-    """Return the part of the page about what bounding left out, where that is told."""
+    """Return the section on what is counted, where the coverage is reported."""
     if made.notes.coverage is None:
         return ""
-    wide = "Counts and intervals are of what was kept. " if "count" in made.table.column_names else ""
-    return f"<section><h2>What bounding kept</h2><p>{wide}{escape(made.notes.bounded)}</p></section>"
+    return f"<section><h2>What is counted</h2><p>{escape(made.bounded)}</p></section>"
 
 
 def _prose(text: str) -> str:

@@ -22,7 +22,7 @@ from dpsieve.privacy.mechanism import Counting
 from dpsieve.publication.folders import MAIN, Reserved, write
 from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release, with_counts
-from dpsieve.types import Floats
+from dpsieve.types import Ints
 from dpsieve.values.columns import tried
 from dpsieve.values.keys import is_sorted, published, refuse_equal
 
@@ -57,8 +57,8 @@ class StreamedRelease(Release):
         return self._loaded.table
 
     @cached_property
-    def tokens(self) -> Floats | None:
-        """What the mechanism gave out for each row."""
+    def tokens(self) -> Ints | None:
+        """What the mechanism drew for each row."""
         return self._loaded.tokens
 
 
@@ -67,7 +67,7 @@ class ReportedRows:
 
     def __init__(self, folder: Path, schema: pa.Schema) -> None:
         self._path, self._folder, self._keys = folder / "reported.parquet", folder, schema
-        self._inner = pa.schema([(f"k{i}", kind) for i, kind in enumerate(schema.types)] + [("token", pa.float64())])
+        self._inner = pa.schema([(f"k{i}", kind) for i, kind in enumerate(schema.types)] + [("token", pa.int64())])
         self._waiting: list[pa.Table] = []
         _, failure = tried(self._try_types)
         if failure is not None:
@@ -78,7 +78,7 @@ class ReportedRows:
         pq.write_table(self._inner.empty_table(), self._path)
         list(self._sorted(self._path))
 
-    def add(self, keys: pa.Table, tokens: Floats) -> None:
+    def add(self, keys: pa.Table, tokens: Ints) -> None:
         """Add rows."""
         self._waiting.append(pa.table([*keys.columns, pa.array(tokens)], schema=self._inner))
         if sum(map(len, self._waiting)) >= _ROWS:
@@ -106,7 +106,7 @@ class ReportedRows:
             rows += len(keys)
         if writer is None:
             none = published(self._keys.empty_table())
-            writer = _append(None, target, none if keys_only else _whole(mechanism, none, np.empty(0)))
+            writer = _append(None, target, none if keys_only else _whole(mechanism, none, np.empty(0, np.int64)))
         writer.close()
         return target, rows
 
@@ -124,7 +124,7 @@ class ReportedRows:
                 yield pa.Table.from_batches([batch]).cast(self._inner)
 
 
-def _whole(mechanism: Counting, keys: pa.Table, tokens: Floats) -> pa.Table:
+def _whole(mechanism: Counting, keys: pa.Table, tokens: Ints) -> pa.Table:
     """Return the rows as they are saved."""
     return with_counts(mechanism, {}, keys, tokens).append_column("token", pa.array(tokens))
 

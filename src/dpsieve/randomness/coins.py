@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpsieve import validate
 from dpsieve.errors import InvalidValue
-from dpsieve.exact.words import below
+from dpsieve.exact import below
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.randomness.tables import ExactTable, FallingSums, LazyUniform
 from dpsieve.types import Bools, Floats, Ints, Words
@@ -54,7 +54,7 @@ def binomial(counts: ArrayLike, rate: float, *, source: Source | None = None) ->
     hint = "Pass numbers of trials from 0 to 10^12."
     trials = validate.integers("counts", counts, hint=hint)
     if len(trials) and not 0 <= int(trials.min()) <= int(trials.max()) <= MOST_TRIALS:
-        raise InvalidValue(f"counts holds a number below 0 or above 10^12. {hint}")
+        raise InvalidValue(f"counts holds a number below 0 or above 10^12. {hint}", argument="counts")
     p, source = _exact(rate), resolve(source)
     if p == 1:
         return trials.copy()

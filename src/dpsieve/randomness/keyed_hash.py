@@ -43,9 +43,9 @@ def new_salt() -> bytes:
 def check_salt(salt: object) -> bytes:
     """Return a salt of 32 bytes."""
     if not isinstance(salt, bytes):
-        raise InvalidType(f"salt must be bytes, not {type(salt).__name__}. {_HINT}")
+        raise InvalidType(f"salt must be bytes, not {type(salt).__name__}. {_HINT}", argument="salt")
     if len(salt) != _SALT:
-        raise InvalidValue(f"salt must have 32 bytes. {_HINT}")
+        raise InvalidValue(f"salt must have 32 bytes. {_HINT}", argument="salt")
     return salt
 
 

@@ -53,7 +53,9 @@ def laplace_scale(epsilon: float, sensitivity: int) -> float:
     """
     exact = Fraction(sensitivity) / Fraction(epsilon)
     if exact > LARGEST_SCALE:
-        raise InvalidValue(f"epsilon={epsilon:g} needs noise of more than 10^9. Pass a larger epsilon.")
+        raise InvalidValue(
+            f"epsilon={epsilon:g} needs noise of more than 10^9. Pass a larger epsilon.", argument="epsilon"
+        )
     quotient = sensitivity / epsilon
     least = quotient if Fraction(quotient) >= exact else math.nextafter(quotient, math.inf)
     return max(least, SMALLEST_SCALE)

@@ -132,7 +132,7 @@ def resolve(source: Source | None) -> Source:
     if source is None:
         return _SYSTEM
     if not isinstance(source, Source):
-        raise InvalidType(f"source must be a dpsieve random source, not {type(source).__name__}. Leave it out.")
+        raise InvalidType(f"source has the type {type(source).__name__}. Leave it out.", argument="source")
     return source
 
 

@@ -43,17 +43,18 @@ class ExactTable:
 
     def __init__(self, cdf: Cdf, *, near: int = 0) -> None:
         if not callable(cdf):
-            raise InvalidType(f"cdf must be a function of an integer, not {type(cdf).__name__}. {_CDF}")
+            raise InvalidType(f"cdf must be a function of an integer, not {type(cdf).__name__}. {_CDF}", argument="cdf")
         self._cdf = cdf
         near = validate.whole("near", near, low=-(2**62), high=2**62, hint="Pass an integer of ordinary probability.")
         with precision(_BITS):
             self.first = _first_true(lambda k: _word(cdf, k) == 0, near, -1)
             last = _first_true(lambda k: _word(cdf, k) == _TOP, near, +1)
             if last - self.first >= LARGEST:
-                raise InvalidValue(f"cdf is spread over more than {LARGEST} integers. Draw from wider cells instead.")
+                fix = "Draw from wider cells instead."
+                raise InvalidValue(f"cdf is spread over more than {LARGEST} integers. {fix}", argument="cdf")
             entries = [_word(cdf, k) for k in range(self.first, last + 1)]
         if any(a > b for a, b in pairwise(entries)):
-            raise InvalidValue("cdf decreases. Pass a cumulative distribution function.")
+            raise InvalidValue("cdf decreases. Pass a cumulative distribution function.", argument="cdf")
         self._entries = np.array(entries, dtype=np.uint64)
         self.guide = self._make_guide()
 
@@ -164,7 +165,8 @@ class FallingSums:
 
 def _word(cdf: Cdf, k: int) -> int:
     """Return floor(F(k) 2^64), at most 2^64 - 1, proven; the current precision settles nearly every one."""
-    ball, bits = cdf(k), _BITS
+    ball: object = cdf(k)  # a caller's function may return anything
+    bits = _BITS
     floor = (ball * _WORDS).floor().unique_fmpz() if isinstance(ball, arb) else None
     if floor is not None:
         return min(max(int(floor), 0), _TOP)
@@ -172,12 +174,12 @@ def _word(cdf: Cdf, k: int) -> int:
         with precision(bits):
             ball = cdf(k)
             if not isinstance(ball, arb) or not ball.is_finite():
-                raise InvalidType(f"cdf must return finite balls. {_CDF}")
+                raise InvalidType(f"cdf must return finite balls. {_CDF}", argument="cdf")
             low, high = (min(max(end, 0), _TOP) for end in floor_bounds(ball * arb(2) ** 64))
         if low == high:
             return low
         if bits > 1 << 16:
-            raise InvalidValue(f"cdf({k}) stays too wide. {_CDF}")
+            raise InvalidValue(f"cdf({k}) stays too wide. {_CDF}", argument="cdf")
         bits *= 2
 
 
@@ -185,5 +187,6 @@ def _first_true(wanted: Callable[[int], bool], near: int, direction: int) -> int
     """Return the first k, going from `near` in `direction`, with wanted(k); once true, it stays true further out."""
     away = first_whole(lambda steps: wanted(near + direction * steps), 0, 1 << 62)
     if away == 1 << 62:
-        raise InvalidValue("cdf does not reach 0 and 1. Pass the distribution function of an integer variable.")
+        fix = "Pass the distribution function of an integer variable."
+        raise InvalidValue(f"cdf does not reach 0 and 1. {fix}", argument="cdf")
     return near + direction * away

@@ -34,10 +34,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpsieve import validate
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
-from dpsieve.exact.words import below, floor_words
+from dpsieve.exact import below, floor_words
 from dpsieve.randomness.keyed_hash import MARK, check_salt, keyed_words, mark_of
 from dpsieve.sampling.monotone import raise_to_power
-from dpsieve.sampling.schemes import DataDependent, Scheme, check_power, check_scheme, everything, ppswor, priority
+from dpsieve.sampling.schemes import DataDependent, Scheme, check_scheme, everything, ppswor, priority
 from dpsieve.sampling.schemes import scheme_from_json as read_scheme
 from dpsieve.types import Floats, Ints, Words
 from dpsieve.values.columns import kind_of_type, plain_items
@@ -123,7 +123,7 @@ class Sample:
         k = validate.whole("k", k, low=1, high=MOST, hint="Pass the size of the sample, such as k=1000.")
         if method not in ("ppswor", "priority"):
             raise InvalidValue("method is not a known way to sample. Choose 'ppswor' or 'priority'.")
-        sampler = (ppswor if method == "ppswor" else priority)(1.0, check_power(power))
+        sampler = (ppswor if method == "ppswor" else priority)(1.0, power)
         return _number_keys(keys, frequencies, sampler, k, salt)._take_lowest(k, [])
 
     @property

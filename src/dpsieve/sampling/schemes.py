@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,13 +20,14 @@ from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import first_whole
 from dpsieve.sampling.monotone import LARGEST, one_minus_exp, raise_to_power
 from dpsieve.types import Floats
+from dpsieve.validate import Checked, is_between, is_positive
 
-SMALLEST_POWER, LARGEST_POWER = 0.001, 10.0
+SMALLEST_POWER, LARGEST_POWER = 0.001, 10.0  # smaller ones would treat all keys alike
 _CHUNK = 1 << 15  # frequencies evaluated at a time: their arrays stay in the processor's cache
 _LONGEST_RANGE = 1 << 28
 _SHOWN = 4
 _FREQUENCIES = "Pass finite numbers from 0 to 2^53, one for each key."
-_TAU = "Pass a sampling rate above zero such as tau=0.01."
+_POWER = "Pass a power such as power=1.0."
 _CUSTOM = "Pass a sequence of probabilities q_1 <= q_2 <= ... in [0, 1]."
 
 
@@ -81,17 +82,13 @@ class Scheme(ABC):
 
 
 @dataclass(frozen=True, repr=False)
-class _Threshold(Scheme):
+class _Threshold(Checked, Scheme):
     """A scheme that compares a random number with tau i^power."""
 
-    tau: float
-    power: float = 1.0
+    tau: Annotated[float, is_positive("Pass a sampling rate above zero such as tau=0.01.")]
+    power: Annotated[float, is_between(SMALLEST_POWER, LARGEST_POWER, _POWER)] = 1.0
 
     name: ClassVar[str]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "tau", validate.positive("tau", self.tau, hint=_TAU))
-        object.__setattr__(self, "power", check_power(self.power))
 
     def __repr__(self) -> str:
         return f"{self.name}(tau={self.tau!r}, power={self.power!r})"
@@ -296,11 +293,6 @@ def check_frequencies(values: ArrayLike) -> NDArray[Any]:
     if not 0 <= array.min() <= array.max() <= LARGEST:
         raise InvalidValue(f"frequencies holds a number that is negative, too large or not a number. {_FREQUENCIES}")
     return array if array.dtype.kind == "f" else array.astype(np.int64, copy=False)
-
-
-def check_power(value: object) -> float:
-    """Return the exponent of a frequency, in [0.001, 10]; smaller ones would treat all keys alike."""
-    return validate.between("power", value, SMALLEST_POWER, LARGEST_POWER, hint="Pass a power such as power=1.0.")
 
 
 def _probabilities(values: object) -> Floats:

@@ -1,18 +1,10 @@
 """Sketches: summaries of streams in bounded memory, and their private releases."""
 
 from dpsieve.sketches.misra_gries import MergedSketch, MisraGries
-from dpsieve.sketches.releasing import release_counters
 from dpsieve.sketches.sketch import saved_class
-from dpsieve.sketches.users import UserMisraGries, thresholds_for_users
+from dpsieve.sketches.users import UserMisraGries
 
-__all__ = [
-    "MergedSketch",
-    "MisraGries",
-    "UserMisraGries",
-    "release_counters",
-    "sketch_from_bytes",
-    "thresholds_for_users",
-]
+__all__ = ["MergedSketch", "MisraGries", "UserMisraGries", "sketch_from_bytes"]
 
 
 def sketch_from_bytes(state: bytes) -> MisraGries | MergedSketch:

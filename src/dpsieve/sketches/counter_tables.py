@@ -14,19 +14,14 @@ from numpy.typing import NDArray
 
 from dpsieve.sketches import integer_loops as integers
 from dpsieve.sketches import text_loops as texts
-from dpsieve.sketches.batches import Batch
 from dpsieve.types import Bytes, Ints, Words
-from dpsieve.values.columns import PLAIN, Kind
+from dpsieve.values.columns import as_numpy
 
 # `zeros` lists the keys whose counters were zero after the last decrement, in order: `waiting` of them. Those before
 # `cursor` have left the sketch or been counted since. `used` is the filled part of the arena of texts.
 _STATE = np.dtype([(name, np.int64) for name in ("items", "decrements", "held", "cursor", "waiting", "used")])
 _SMALLEST = 1 << 16  # bytes of an arena
-
-
-def new_table(kind: Kind, counters: int, salt: Words) -> "CounterTable":
-    """Return an empty table; `salt` is four secret words, so that nobody can construct keys that collide."""
-    return IntegerTable(counters, salt) if kind == "integers" else TextTable(counters, salt, PLAIN[kind])
+_BLOCK = 1 << 16  # items per call of a compiled loop
 
 
 class CounterTable(ABC):
@@ -48,22 +43,26 @@ class CounterTable(ABC):
         """The record of the current state."""
         return self._held[-1][0]
 
-    @abstractmethod
-    def update(self, *block: Ints) -> None:
-        """Count a block of items."""
+    def update(self, column: pa.Array) -> None:
+        """Count the items of a column."""
+        for first in range(0, len(column), _BLOCK):
+            self._count(column.slice(first, _BLOCK))
 
     @abstractmethod
-    def find(self, *block: Ints) -> int:
-        """Return the counter of the first item of a block, 0 where it is not held."""
+    def _count(self, block: pa.Array) -> None:
+        """Count up to _BLOCK items."""
+
+    @abstractmethod
+    def find(self, item: pa.Array) -> int:
+        """Return the counter of an item, given as a column, 0 where it is not held."""
 
     @abstractmethod
     def keys_and_counts(self) -> tuple[pa.Array, Ints]:
         """Return the keys, sorted, and their counters."""
 
-    def restore(self, batch: Batch, keys: pa.Array, counts: Ints, items: int, decrements: int) -> None:
-        """Replace the empty state by a saved one; `batch` has the same sorted keys."""
-        for block in batch.blocks():
-            self.update(*block)
+    def restore(self, keys: pa.Array, counts: Ints, items: int, decrements: int) -> None:
+        """Replace the empty state by a saved one."""
+        self.update(keys)
         self._set_counters(keys, counts, decrements)
         self.state["items"], self.state["decrements"] = items, decrements
         self.state["waiting"] = self._collect() if decrements else 0
@@ -84,20 +83,18 @@ class IntegerTable(CounterTable):
         super().__init__(counters, salt, integers.SLOT)
         self._held = (np.zeros(1, _STATE),)
 
-    def update(self, *block: Ints) -> None:
-        """Count a block of integers."""
-        (items,) = block
+    def _count(self, block: pa.Array) -> None:
+        items = as_numpy(block).view()
+        items.flags.writeable = False  # one signature of the compiled loop for all batches
         integers.update(items, self._table, self._zeros, self._spare, self._held[-1], self._salt)
 
     def keys_and_counts(self) -> tuple[pa.Array, Ints]:
-        """Return the keys, sorted, and their counters."""
         held = self._table[self._table["stored"] != 0]
         held = held[np.argsort(held["key"])]
         return pa.array(held["key"]), held["stored"] - (1 + self.state["decrements"])
 
-    def find(self, *block: Ints) -> int:
-        """Return the counter of the one integer in a block, 0 where it is not held."""
-        stored = int(self._table[integers.find(block[0][0], self._table, self._salt)]["stored"])
+    def find(self, item: pa.Array) -> int:
+        stored = int(self._table[integers.find(as_numpy(item)[0], self._table, self._salt)]["stored"])
         return stored - 1 - int(self.state["decrements"]) if stored else 0
 
     def _set_counters(self, keys: pa.Array, counts: Ints, decrements: int) -> None:
@@ -122,9 +119,8 @@ class TextTable(CounterTable):
         # These three are replaced together.
         self._held = np.zeros(counters + 1, texts.ENTRY), np.empty(_SMALLEST, np.uint8), np.zeros(1, _STATE)
 
-    def update(self, *block: Ints) -> None:
-        """Count a block of texts, which are given as addresses and lengths."""
-        first, (places, lengths) = 0, block
+    def _count(self, block: pa.Array) -> None:
+        first, (places, lengths) = 0, _addresses(block)
         while first < len(places):
             entries, arena, state = self._held
             first = texts.update(
@@ -134,7 +130,6 @@ class TextTable(CounterTable):
                 self._make_room(int(lengths[first]))
 
     def keys_and_counts(self) -> tuple[pa.Array, Ints]:
-        """Return the keys, sorted by their bytes, and their counters."""
         entries, starts, ends = self._layout()
         data = self._gather(starts, int(ends[-1]) if len(ends) else 0)
         buffers = [None, pa.py_buffer(np.concatenate([[0], ends]).astype(np.int64)), pa.py_buffer(data)]
@@ -142,10 +137,10 @@ class TextTable(CounterTable):
         order = pc.sort_indices(keys).to_numpy()
         return keys.take(pa.array(order)), entries["stored"][order] - self.state["decrements"]
 
-    def find(self, *block: Ints) -> int:
-        """Return the counter of the one text in a block, 0 where it is not held."""
+    def find(self, item: pa.Array) -> int:
         entries, arena, _ = self._held
-        entry = texts.search(block[0][0], block[1][0], self._table, entries, arena, self._salt)
+        (place,), (length,) = _addresses(item)
+        entry = texts.search(place, length, self._table, entries, arena, self._salt)
         return int(entries[entry]["stored"] - self.state["decrements"]) if entry else 0
 
     def _set_counters(self, keys: pa.Array, counts: Ints, decrements: int) -> None:
@@ -176,3 +171,10 @@ class TextTable(CounterTable):
         arena = np.empty(size, np.uint8)
         texts.gather(self._held[0], self._held[1], starts, arena)
         return arena
+
+
+def _addresses(column: pa.Array) -> tuple[Ints, Ints]:
+    """Return addresses and lengths of texts, which stay in the buffers of the column."""
+    _, offsets, data = column.buffers()
+    ends = np.frombuffer(offsets, np.int64, len(column) + 1, 8 * column.offset)
+    return ends[:-1] + (data.address if data else 0), np.diff(ends)

@@ -7,60 +7,42 @@ S6 of its proof). With c the counters and gamma the number of times that all of 
     B: gamma' = gamma, and one counter is higher by 1.
 
 Discrete Laplace noises of scale 1/epsilon go to the pairs (c_i + gamma, gamma): X_i to the first, -Y to the second.
-Each relation changes one of these numbers by 1, so all of them together are epsilon-private on the keys that both
-sketches hold. Published are c_i + X_i + Y, where it reaches the threshold t, and gamma - Y: functions of these pairs.
-So the noisy gamma, an upper bound on what the sketch has lost, is free. (The thesis publishes the first only.)
+Each relation changes one of these numbers by 1. Published are c_i + X_i + Y, where it reaches the threshold t, and
+gamma - Y. Keys that only one of the sketches holds have counters of 1 and 0 at most, so
 
-Each sketch may hold odd keys, which the other does not: as many as the other, with counters 1 and 0 at most (state
-S6). A sketch that agrees with the first on the common keys, and has the keys of the second with the same counters as
-the odd keys of the first, is related to the second as above. While no odd key is published, which is equally likely in
-both, common keys are published alike. So delta is the probability that an odd key of the first is published,
+    delta = P[max(1 + X_1, X_2) + Y >= t].
 
-    delta = P[max(1 + X_1, X_2) + Y >= t],
-
-half of a union bound over both sketches: t = 22 at (1, 1e-8), where the thesis has 41. The standard algorithm
-drops keys at zero, so that up to k keys of counter 1 may be odd: delta = P[1 + max(X_1, ..., X_k) + Y >= t].
-
-The count of a key is T + max(G, 0), with T = c_i + X_i + Y its published counter and G = gamma - Y the published loss,
-clipped to its interval: post-processing. Where gamma is above zero by some scales, Y cancels and the count is c_i +
-gamma + X_i, the value of SpaceSaving (A. Metwally, D. Agrawal, A. El Abbadi, "Efficient Computation of Frequent and
-Top-k Elements in Data Streams", ICDT 2005). A true frequency is between c_i and c_i + gamma. It is the upper end where
-the key was held from its first item on, as most common keys in a mixed order are. For a key whose items come late or in
-bursts (streams sorted by key, by rarity or by topic) the count is too high, by up to gamma.
-
-A unit of m items is m steps of (epsilon/m, delta_1), and delta = delta_1 (e^epsilon - 1) / (e^(epsilon/m) - 1).
+Probabilities are sums of positive terms in floating point, rounded up by one part in 10^9.
 
 Reference: C. J. Lebeda and J. Tetek, "Better Differentially Private Approximate Histograms and Heavy Hitters using the
-Misra-Gries Sketch", PODS 2023 (chapter 3 of Lebeda's thesis), Algorithm 13.
-
-The probabilities below are sums of positive terms in floating point, rounded up by one part in 10^9.
+Misra-Gries Sketch", PODS 2023 (chapter 3 of Lebeda's thesis), Algorithm 13. Proof: docs/streams.md#proof-one-sketch.
 """
 
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from fractions import Fraction
 from functools import cached_property, partial
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
 from dpsieve.codec import register
-from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.errors import InvalidValue
 from dpsieve.estimation.estimated_sums import noise_interval
 from dpsieve.exact.balls import first_whole
 from dpsieve.noise.known_keys import laplace_deviation, laplace_tail
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.guarantee import Guarantee, unit_words
-from dpsieve.privacy.mechanism import Counting, Drawn, Outcome, Reader, Reading, only_number
+from dpsieve.privacy.mechanism import Counting, Drawn, Outcome, Reader, Reading, check_tokens, only_number
 from dpsieve.randomness.noise import discrete_laplace, laplace_scale
 from dpsieve.randomness.source import Source
 from dpsieve.sketches.sketch import MOST_COUNTERS
 from dpsieve.types import Floats, Ints
-from dpsieve.validate import check_budget
+from dpsieve.validate import Delta, check_budget, is_whole, positive_epsilon
 
 MISSED = 0.05
 """The probability that any interval of a release misses."""
@@ -69,7 +51,12 @@ MOST_LOST = 2**62
 
 _SAFE = 1 + 1e-9
 _FAR = 45.0  # scales
-_WHOLE = 2.0**51  # whole numbers up to here differ after a division
+_LARGEST = 1 << 53  # of published values
+
+
+def check_items_per_unit(value: int, name: str = "items_per_unit") -> int:
+    """Return a checked bound on the items of one unit."""
+    return validate.whole(name, value, low=1, high=10**6, hint="Pass how many items a unit may add.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,22 +77,21 @@ class SketchReader(Reader):
 
     Attributes:
         sketch: the mechanism.
-        lost: how much every value may be too low, in units of 1/parts, with noise; None if it is not known.
+        lost: how much every value may be too low, in units of 1/parts, with noise.
     """
 
     sketch: "PrivateSketch"
-    lost: int | None
+    lost: int
 
     def read(self, tokens: ArrayLike) -> SketchReading:
         """Return what each token states: the value plus what may be lost, clipped to its interval."""
-        noisy = np.asarray(tokens, dtype=np.float64)
+        noisy = self._noisy(tokens)
         low, high = self.sketch.bounds(noisy, self.lost)
-        return read_estimates(self.terms(noisy, None), low, np.maximum(high, low), noisy)
+        return read_estimates(self.terms(tokens, None), low, np.maximum(high, low), noisy)
 
     def terms(self, tokens: ArrayLike, g: Callable[[Floats], Floats] | None) -> Floats:
         """Return the noisy values plus what they may have lost, not below zero, or g of that."""
-        noisy = np.asarray(tokens, dtype=np.float64) + max(self.lost or 0, 0) / self.sketch.parts
-        return noisy if g is None else np.asarray(g(np.maximum(noisy, 0)), dtype=np.float64)
+        return self._terms(self._noisy(tokens), g)
 
     def errors(self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None) -> tuple[float, float]:
         """Return a bias of 0 and the variance of the noise; with a g, by its slope over one deviation.
@@ -113,8 +99,8 @@ class SketchReader(Reader):
         The error is that of the value plus what was lost. Keys that were not held all the time, and counters below the
         threshold, are not included.
         """
-        noisy, deviation = np.asarray(tokens, dtype=np.float64), self.sketch.deviation
-        up, down = (self.terms(noisy + sign * deviation, g) for sign in (1, -1))
+        noisy, deviation = self._noisy(tokens), self.sketch.deviation
+        up, down = (self._terms(noisy + sign * deviation, g) for sign in (1, -1))
         slopes = weights * (up - down) / (2 * deviation)
         own, common = self.sketch.noises(self.lost)
         return 0.0, float(own**2 * (slopes @ slopes) + (common * slopes.sum()) ** 2)
@@ -131,9 +117,38 @@ class SketchReader(Reader):
         tails = partial(laplace_tail, scale=scale)
         return noise_interval(value, noises, tails, laplace_deviation(scale), level, 1 / self.sketch.parts)
 
+    def _noisy(self, tokens: ArrayLike) -> Floats:
+        """Return the noisy values in units of frequency."""
+        return check_tokens(tokens) / self.sketch.resolution
 
+    def _terms(self, noisy: Floats, g: Callable[[Floats], Floats] | None) -> Floats:
+        estimates = noisy + max(self.lost, 0) / self.sketch.parts
+        return estimates if g is None else np.asarray(g(np.maximum(estimates, 0)), dtype=np.float64)
+
+
+@dataclass(frozen=True, repr=False)
 class PrivateSketch(Counting):
-    """Noise and a threshold for the counters of a sketch, and noise for what they have lost: `lost` of an outcome."""
+    """Noise and a threshold for the counters of a sketch, and noise for what they have lost: `lost` of an outcome.
+
+    Attributes:
+        epsilon, delta: the promise.
+        counters: k, the size of each sketch.
+        unit: the protected unit.
+    """
+
+    epsilon: Annotated[float, positive_epsilon]
+    delta: Delta
+    counters: Annotated[int, is_whole(1, MOST_COUNTERS, "Pass the size of the sketch.")]
+    _: KW_ONLY
+    unit: str = ""
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return Guarantee(self.epsilon, self.delta, unit=self.unit)
+
+    @property
+    def most_keys(self) -> int:
+        return self.counters
 
     @property
     def scale(self) -> float | None:
@@ -150,52 +165,52 @@ class PrivateSketch(Counting):
     def deviation(self) -> float:
         """The standard deviation of the noise of one value."""
 
+    @property
     @abstractmethod
-    def noises(self, lost: int | None) -> tuple[float, float]:
+    def least(self) -> int:
+        """The least token that is published."""
+
+    def possible(self, tokens: Ints) -> bool:
+        """Return whether all tokens reach the threshold."""
+        return bool(((tokens >= self.least) & (tokens // self.resolution <= _LARGEST)).all())
+
+    @abstractmethod
+    def noises(self, lost: int) -> tuple[float, float]:
         """Return the standard deviations of an estimate's own noise, and of the noise that all of them share."""
 
     @abstractmethod
-    def bounds(self, noisy: Floats, lost: int | None) -> tuple[Ints, Ints]:
+    def bounds(self, noisy: Floats, lost: int) -> tuple[Ints, Ints]:
         """Return lower and upper ends of intervals for the true frequencies; an upper end may be below its lower."""
+
+    @abstractmethod
+    def draw(self, values: Ints, lost: int, source: Source, /) -> Outcome:
+        """Return a token for each value, 0 for 'nothing', and a noisy bound on how much the values are too low."""
 
     def reader(self, drawn: Drawn) -> SketchReader:
         """Return what reads tokens, given what was lost, with noise."""
         return SketchReader(self, only_number(drawn, "lost", -MOST_LOST, MOST_LOST))
 
 
+@dataclass(frozen=True, repr=False)
 class LaplaceSketch(PrivateSketch):
     """Discrete Laplace noise for Misra-Gries sketches: the base of one sketch and of sums.
 
     Attributes:
-        epsilon, delta: the promise.
-        counters: k, the size of each sketch.
         items_per_unit: how many items of the streams one unit may add.
         unit: the protected unit, which follows from items_per_unit; anything else is refused.
     """
 
-    epsilon: float
-    delta: float
-    counters: int
-    items_per_unit: int
-    unit: str | None
+    items_per_unit: Annotated[int, check_items_per_unit] = field(default=1, kw_only=True)
 
-    def _store(self, **checked: Any) -> None:
-        """Store checked fields, and check those of this base."""
-        items = check_items_per_unit(self.items_per_unit)
-        hint = "Pass the size of the sketch."
-        counters = validate.whole("counters", self.counters, low=1, high=MOST_COUNTERS, hint=hint)
-        validate.store(self, counters=counters, items_per_unit=items, unit=protected_unit(items, self.unit), **checked)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        validate.store(self, unit=protected_unit(self.items_per_unit, self.unit))
         self.scale  # noqa: B018 (raises where the noise would be too wide to draw)
 
     @property
     @abstractmethod
     def sensitivity(self) -> int:
         """How much one item changes all noisy numbers together."""
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """What is promised to one unit."""
-        return Guarantee(self.epsilon, self.delta, unit=protected_unit(self.items_per_unit))
 
     @cached_property
     def scale(self) -> float:
@@ -209,15 +224,13 @@ class LaplaceSketch(PrivateSketch):
 
     @property
     def deviation(self) -> float:
-        """The standard deviation of the noise of one value."""
         return laplace_deviation(self.scale) / self.parts
 
     @abstractmethod
-    def shares_noise(self, lost: int | None) -> bool:
+    def shares_noise(self, lost: int) -> bool:
         """Return whether all estimates share one noise."""
 
-    def noises(self, lost: int | None) -> tuple[float, float]:
-        """Return the standard deviations of an estimate's own noise, and of the noise that all of them share."""
+    def noises(self, lost: int) -> tuple[float, float]:
         return self.deviation, self.deviation if self.shares_noise(lost) else 0.0
 
     def _tail(self, x: int) -> float:
@@ -229,44 +242,27 @@ class LaplaceSketch(PrivateSketch):
 class NoisySketch(LaplaceSketch):
     """The noise and the threshold of a private Misra-Gries release.
 
-    Attributes:
-        standard: whether the sketch was made by the standard algorithm, which drops keys at zero.
-
-    >>> NoisySketch(1.0, 1e-8, 1024).threshold, NoisySketch(1.0, 1e-8, 1024, standard=True).threshold
-    (22, 29)
+    >>> NoisySketch(1.0, 1e-8, 1024).threshold
+    22
     """
-
-    epsilon: float
-    delta: float
-    counters: int
-    items_per_unit: int = 1
-    standard: bool = False
-    unit: str | None = None
 
     def __post_init__(self) -> None:
         if self.delta == 0:
-            raise InvalidValue("delta=0 needs a known universe. Pass delta=1e-8, or universe=... for pure privacy.")
-        if not isinstance(self.standard, bool):
-            raise InvalidType(f"standard must be True or False, not {type(self.standard).__name__}.")
-        epsilon, delta = check_budget(self.epsilon, self.delta)
-        self._store(epsilon=epsilon, delta=delta)
+            hint = "Pass delta=1e-8, or universe=... for pure privacy."
+            raise InvalidValue(f"delta=0 needs a known universe. {hint}", argument="delta")
+        check_budget(self.epsilon, self.delta)
+        super().__post_init__()
 
     def __repr__(self) -> str:
         return f"<private Misra-Gries of {self.counters:,} counters, threshold {self.threshold:,}, {self.guarantee}>"
 
     @property
     def sensitivity(self) -> int:
-        """One number changes, by one."""
-        return 1
+        return 1  # one number changes, by one
 
-    @property
-    def most_keys(self) -> int:
-        """The most keys that a release may have."""
-        return self.counters
-
-    def shares_noise(self, lost: int | None) -> bool:
+    def shares_noise(self, lost: int) -> bool:
         """Return whether all estimates contain Y, which cancels where the noisy loss is above zero."""
-        return lost is None or lost <= 0
+        return lost <= 0
 
     @cached_property
     def threshold(self) -> int:
@@ -274,35 +270,28 @@ class NoisySketch(LaplaceSketch):
         return find_threshold(self._delta, self.delta)
 
     def certify(self) -> Certificate:
-        """Return the certificate: the formula at the head of this module, evaluated at the threshold."""
         worst = self._delta(self.threshold) if self._is_wide else 1.0
         noise = f"discrete Laplace noise of scale {self.scale:.4g} and a threshold of {self.threshold:,}"
         return formula(self.guarantee, worst, "formula", f"Misra-Gries with {noise}")
 
-    def draw(self, counters: Ints, decrements: int | None, source: Source) -> Outcome:
-        """Return a token for each counter, 0 for 'nothing', and the noisy gamma as `lost`, where gamma is known."""
+    def draw(self, counters: Ints, decrements: int, source: Source) -> Outcome:
+        """Return a token for each counter, 0 for 'nothing', and the noisy gamma as `lost`."""
         shared = int(discrete_laplace(self.scale, 1, source=source)[0])
         noisy = counters + discrete_laplace(self.scale, len(counters), source=source) + shared
-        tokens = np.where(noisy >= self.threshold, noisy, 0).astype(np.float64)
-        return Outcome(tokens, {} if decrements is None else {"lost": decrements - shared})
+        return Outcome(np.where(noisy >= self.threshold, noisy, 0), {"lost": decrements - shared})
 
-    def reader(self, drawn: Drawn) -> SketchReader:
-        """Return what reads tokens; where gamma is not known, nothing is drawn beside them."""
-        return super().reader(drawn) if drawn else SketchReader(self, None)
-
-    def bounds(self, noisy: Floats, lost: int | None) -> tuple[Ints, Ints]:
+    def bounds(self, noisy: Floats, lost: int) -> tuple[Ints, Ints]:
         """Return intervals that all contain the true frequencies with probability 0.95.
 
         A true frequency f is at least its counter c = token - X - Y, and at most c + gamma = token + noisy gamma - X.
-        Where gamma is not known, the upper end bounds the counter, and the count is the counter.
         """
         below, above = self._margins
         whole = noisy.astype(np.int64)
-        return np.maximum(whole - below, 1), whole + (below if lost is None else lost + above)
+        return np.maximum(whole - below, 1), whole + lost + above
 
-    def possible(self, tokens: Floats) -> bool:
-        """Return whether all tokens are whole numbers from the threshold on."""
-        return are_parts(tokens, 1, self.threshold)
+    @property
+    def least(self) -> int:
+        return self.threshold
 
     @cached_property
     def _margins(self) -> tuple[int, int]:
@@ -311,33 +300,26 @@ class NoisySketch(LaplaceSketch):
         below = find_threshold(lambda t: any_above(t, {0: keys}, self.scale), half) - 1
         return below, find_threshold(lambda t: keys * self._tail(t), half) - 1
 
+    @property
+    def odd_keys(self) -> dict[int, int]:
+        """The counters of keys that a neighbouring sketch does not hold, each with its number of keys."""
+        return {1: 1, 0: 1}
+
     def _delta(self, threshold: int) -> float:
-        odd = {1: self.counters} if self.standard else {1: 1, 0: 1}
-        return group_delta(any_above(threshold, odd, self.scale), self.epsilon, self.items_per_unit)
+        return group_delta(any_above(threshold, self.odd_keys, self.scale), self.epsilon, self.items_per_unit)
 
 
-def protected_unit(items_per_unit: int, unit: object = None) -> str:
+def protected_unit(items_per_unit: int, unit: str = "") -> str:
     """Return the unit that a sketch protects, as guarantees and ledgers name it; raise for another `unit`.
 
     >>> protected_unit(1), protected_unit(5)
     ('one item', 'one unit with at most 5 items')
     """
     expected = "one item" if items_per_unit == 1 else f"one unit with at most {items_per_unit} items"
-    if unit is not None and unit_words(unit) != expected:
-        raise InvalidValue(f"unit is not what this sketch protects. Leave it out, or pass {expected!r}.")
+    if unit != "" and unit_words(unit) != expected:
+        hint = f"Leave it out, or pass {expected!r}."
+        raise InvalidValue(f"unit is not what this sketch protects. {hint}", argument="unit")
     return expected
-
-
-def check_items_per_unit(value: int) -> int:
-    """Return a checked bound on the items of one unit."""
-    return validate.whole("items_per_unit", value, low=1, high=10**6, hint="Pass how many items a unit may add.")
-
-
-def are_parts(tokens: Floats, parts: int, least: int) -> bool:
-    """Return whether all tokens are whole numbers of 1/parts, from `least` of them on."""
-    rounded = np.rint(tokens * parts)
-    exact = (rounded / parts == tokens) | (np.abs(rounded) >= _WHOLE)
-    return bool((exact & (rounded >= least) & (tokens <= 2.0**53)).all())
 
 
 # All noises below are independent discrete Laplace variables of one scale: one per counter, X_1, X_2, ..., and a shared

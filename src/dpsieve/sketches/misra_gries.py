@@ -15,8 +15,7 @@ that is not held has counter 0. Removing one item from a stream either adds one 
 An item costs a search in a hash table, and its share of sorting the zero counters: in total O(log k) on average.
 
 A merged sketch keeps the sum of the post-processed sketches (`summed_noise`), whose noise grows neither with the number
-of streams nor with k, and the bounded merge of Agarwal et al. (2013), which has k counters and answers `estimate`.
-Releases use the sum: at every k and budget its threshold is lower (`papers.thesis.release_bounded_merge` compares).
+of streams nor with k. `papers.thesis.release_bounded_merge` compares it with the merge of Agarwal et al. (2013).
 Neighbours are add/remove of one item of one stream.
 """
 
@@ -25,24 +24,24 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.locks import OneThread
 from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.publication.release import Release
 from dpsieve.randomness.source import Source, resolve
-from dpsieve.sketches.batches import make_batch
 from dpsieve.sketches.laplace_noise import NoisySketch
 from dpsieve.sketches.releasing import Universe, release_over, release_table
 from dpsieve.sketches.rounded_noise import RoundedSketch
 from dpsieve.sketches.sketch import MOST_COUNTERS, MOST_ITEMS, Sketch, State, Table, exact_sum
 from dpsieve.sketches.summed_noise import MOST_SOURCES, SummedSketch
 from dpsieve.types import Ints, Words
-from dpsieve.values.columns import Kind, check_kind
+from dpsieve.values.columns import PLAIN, Kind, check_kind, column_of_items, kind_of_type, one_item, plain_items
 
 if TYPE_CHECKING:
     from dpsieve.sketches.counter_tables import CounterTable
+
+_ITEMS = "Pass integers, text or bytes: an Arrow or NumPy array, a pandas or Polars Series, or a list."
 
 
 class MisraGries(Sketch):
@@ -71,7 +70,7 @@ class MisraGries(Sketch):
 
     @property
     def items(self) -> int:
-        """The number of items counted so far, n; nulls are not among them. A true value."""
+        """The number of items counted so far, n, without nulls. A true value."""
         return int(self._table.state["items"]) if self._table else 0
 
     @property
@@ -85,24 +84,22 @@ class MisraGries(Sketch):
         Accepts Arrow arrays, NumPy arrays, pandas and Polars Series, lists and iterables (see `values.columns`). Drops
         nulls. A batch with an item that cannot be counted raises and changes nothing.
         """
-        batch = make_batch(items)
-        if batch.kind is None:
+        columns = _read_items(items)
+        if not columns:
             return
+        kind = kind_of_type(columns[0].type)
+        assert kind is not None
         with self._alone:
-            check_kind("items", batch.kind, self._kind)
+            check_kind("items", kind, self._kind)
             if self._table is None:
-                self._kind, self._table = batch.kind, _new_table(batch.kind, self._counters)
-            for block in batch.blocks():
-                self._table.update(*block)
+                self._kind, self._table = kind, _new_table(kind, self._counters)
+            for column in columns:
+                self._table.update(column)
 
     def estimate(self, item: str | bytes | int) -> int:
-        """Return the counter of an item, 0 where it is not held: at most its true frequency. A true value."""
-        batch = make_batch([item])
-        if batch.kind is None:
-            raise InvalidType("item must be text, bytes or an integer, not None.")
         with self._alone:
-            check_kind("item", batch.kind, self._kind)
-            return 0 if self._table is None else self._table.find(*next(batch.blocks()))
+            column = one_item(item, self._kind)
+            return 0 if self._table is None else self._table.find(column)
 
     def __len__(self) -> int:
         return int(self._table.state["held"]) if self._table else 0
@@ -152,24 +149,23 @@ class MisraGries(Sketch):
         terms: dict[str, Any] = {"ledger": ledger, "note": note, "source": source}
         if universe is not None:
             return MergedSketch.of(self)._release_over(universe, epsilon, delta, false_keys, items_per_unit, **terms)
-        mechanism = NoisySketch(epsilon, delta, self.counters, items_per_unit)
-        _, (_, _, decrements), (table,) = self.snapshot()
+        mechanism = NoisySketch(epsilon, delta, self.counters, items_per_unit=items_per_unit)
+        _, (_, _, decrements), table = self.snapshot()
         reason = f"noise for a sketch of {self.counters:,} counters, and a threshold of {mechanism.threshold:,}"
         if items_per_unit > 1:
             reason += f"; a unit of {items_per_unit:,} items is paid for by group privacy"
         return release_table(mechanism, table, decrements, reason, **terms)
 
     def snapshot(self) -> State:
-        """Return the complete state at one moment. True values."""
         with self._alone:
             none = pa.nulls(0), np.empty(0, np.int64)
             held = none if self._table is None else self._table.keys_and_counts()
-            return State(self._kind, (self._counters, self.items, self.decrements), (Table(*held),))
+            return State(self._kind, (self._counters, self.items, self.decrements), Table(*held))
 
     @classmethod
     def _of(cls, state: State) -> Self | None:
         """Each item adds one to one counter, or takes one from all k and is discarded: the counters add up."""
-        kind, (counters, items, decrements), ((keys, counts),) = state
+        kind, (counters, items, decrements), (keys, counts) = state
         if (
             (kind is None) != (len(keys) == 0)
             or len(keys) > counters
@@ -181,7 +177,7 @@ class MisraGries(Sketch):
         sketch = cls(counters)
         if kind is not None:
             sketch._kind, sketch._table = kind, _new_table(kind, counters)
-            sketch._table.restore(make_batch(keys), keys, counts, items, decrements)
+            sketch._table.restore(keys, counts, items, decrements)
         return sketch
 
 
@@ -194,26 +190,22 @@ class MergedSketch(Sketch):
     Attributes:
         sources: the number of merged sketches.
         items: the number of items they counted.
-        decrements: a bound on how much the counters of the bounded merge are below the truth.
-        summed, bounded: the sum of the post-processed sketches, in units of 1/(k+1), and the bounded merge.
+        summed: the sum of the post-processed sketches, in units of 1/(k+1).
 
     >>> first, second = MisraGries(2), MisraGries(2)
     >>> first.update(["tea", "tea", "milk"])
     >>> second.update(["tea", "salt", "rice"])
     >>> merged = first.merge(second)
     >>> merged.sources, merged.items, merged.estimate("tea")
-    (2, 6, 2)
+    (2, 6, 1)
     """
 
-    _numbers: ClassVar[int] = 4
-    _tables: ClassVar[int] = 2
-
-    decrements: int = 0
+    _numbers: ClassVar[int] = 3
 
     def __init__(self, counters: int) -> None:
         super().__init__(counters, MOST_COUNTERS, "Pass the size of the sketches to merge, such as counters=1024.")
         self.sources = self.items = 0
-        self.summed = self.bounded = Table(pa.array([], pa.string()), np.empty(0, np.int64))
+        self.summed = Table(pa.nulls(0), np.empty(0, np.int64))
 
     @classmethod
     def of(cls, *sketches: "MisraGries | MergedSketch") -> "MergedSketch":
@@ -234,7 +226,16 @@ class MergedSketch(Sketch):
         return f"<MergedSketch of {self.sources:,} sketches of {self.counters:,} counters>"
 
     def __len__(self) -> int:
-        return len(self.bounded.values)
+        return len(self.summed.values)
+
+    @property
+    def decrements(self) -> int:
+        """A bound on how much the sum is below the truth, N/(k+1). A true value."""
+        return self.items // (self.counters + 1)
+
+    def keys_and_counts(self) -> Table:
+        """Return the keys of the sum, sorted, and their values, rounded up to whole items. True values."""
+        return Table(self.summed.keys, -(-self.summed.values // (self.counters + 1)))
 
     def merge(self, other: "MisraGries | MergedSketch") -> "MergedSketch":
         """Return the merge of this sketch and one of other streams; both inputs are unchanged."""
@@ -269,57 +270,46 @@ class MergedSketch(Sketch):
     ) -> Release:
         """Release the sum of the sketches over a known universe."""
         if delta != 0:
-            raise InvalidValue("with a universe the release is purely private. Leave out delta, or the universe.")
+            hint = "Leave out delta, or the universe."
+            raise InvalidValue(f"with a universe the release is purely private. {hint}", argument="delta")
         keys = Universe(universe)
-        sizes = self.counters, max(1, self.sources), len(keys)
-        mechanism = SummedSketch(epsilon, 0.0, *sizes, false_keys, items_per_unit)
+        mechanism = SummedSketch(
+            epsilon,
+            0.0,
+            self.counters,
+            max(1, self.sources),
+            universe=len(keys),
+            false_keys=false_keys,
+            items_per_unit=items_per_unit,
+        )
         return release_over(keys, mechanism, self.summed, self.items, **terms)
 
     def snapshot(self) -> State:
-        """Return the complete state at one moment. True values."""
-        numbers = self.counters, self.sources, self.items, self.decrements
-        return State(self.kind, numbers, (self.summed, self.bounded))
+        return State(self.kind, (self.counters, self.sources, self.items), self.summed)
 
     @classmethod
     def _of(cls, state: State) -> Self | None:
+        """The sum of one sketch has at most k keys, with values of k n at most, also together; sums add these up."""
         merged = cls(state.numbers[0])
-        merged._kind, (_, merged.sources, merged.items, merged.decrements) = state.kind, state.numbers
-        merged.summed, merged.bounded = state.tables
-        return merged if merged._is_possible() else None
-
-    def _is_possible(self) -> bool:
-        """Return whether the numbers agree.
-
-        In one sketch the counters c add up to S = n - gamma (k+1), and the sum has (k+1) c - S where it is positive:
-        at most (k+1) c each, and k S together. A merge adds these up; it takes `over` from k + 1 counters or more.
-        """
-        size, (keys, values), (held, counters) = self.counters + 1, self.summed, self.bounded
-        left = self.items - self.decrements * size - exact_sum(counters)
+        merged._kind, (_, merged.sources, merged.items), merged.summed = state
+        keys, values = merged.summed
         if (
-            (self.kind is None) != (self.items == 0)
-            or self.sources > MOST_SOURCES
-            or self.items * size >= MOST_ITEMS
-            or left < 0
-            or (self.sources < 2 and left > 0)
-            or len(held) > self.counters
-            or len(keys) > self.counters * self.sources
-            or exact_sum(values) > self.counters * self.items
-            or min(values.min(initial=1), counters.min(initial=1)) < 1
+            (merged.kind is None) != (merged.items == 0)
+            or (merged.sources == 0 and merged.items > 0)
+            or merged.sources > MOST_SOURCES
+            or merged.items * (merged.counters + 1) >= MOST_ITEMS
+            or len(keys) > merged.counters * merged.sources
+            or exact_sum(values) > merged.counters * merged.items
+            or values.min(initial=1) < 1
         ):
-            return False
-        if not len(keys):
-            return True
-        places = pc.fill_null(pc.index_in(keys, value_set=held), len(held)).to_numpy()
-        return bool((values <= (np.append(counters, 0)[places] + self.decrements) * size).all())
+            return None
+        return merged
 
     def _add(self, other: "MergedSketch") -> None:
-        """Add sums to sums, and merge counters: subtract the (k+1)-st largest and drop what is not above zero."""
         if (self.items + other.items) * (self.counters + 1) >= MOST_ITEMS:
             raise InvalidValue("the streams are too long for sketches of this size. Use fewer counters.")
-        self.summed = _add_tables(self.summed, other.summed)
-        self.bounded, over = bounded_merge(self.bounded, other.bounded, self.counters)
+        self.summed = add_tables(self.summed, other.summed)
         self.sources, self.items = self.sources + other.sources, self.items + other.items
-        self.decrements += other.decrements + over
 
 
 def common_shape(sketches: Sequence[Sketch]) -> tuple[int, Kind | None]:
@@ -334,32 +324,24 @@ def common_shape(sketches: Sequence[Sketch]) -> tuple[int, Kind | None]:
     return sizes.pop(), kinds.pop() if kinds else None
 
 
-def bounded_merge(first: Table, second: Table, counters: int) -> tuple[Table, int]:
-    """Return the sums of counters minus the (k+1)-st largest, where positive, and that (k+1)-st largest sum."""
-    keys, values = _add_tables(first, second)
-    over = int(np.partition(values, -counters - 1)[-counters - 1]) if len(values) > counters else 0
-    return _positive(keys, values - over), over
-
-
 def _single(sketch: MisraGries) -> MergedSketch:
     """Return one sketch as a merged one; values of the sum are in units of 1/(k+1)."""
-    kind, (counters, items, decrements), ((keys, counts),) = sketch.snapshot()
+    kind, (counters, items, decrements), (keys, counts) = sketch.snapshot()
     if items * (counters + 1) >= MOST_ITEMS:
         raise InvalidValue("the stream is too long for a sketch of this size. Use fewer counters.")
     merged = MergedSketch(counters)
-    merged._kind, merged.sources, merged.items, merged.decrements = kind, 1, items, decrements
-    merged.summed = _positive(keys, (counts + decrements) * (counters + 1) - items)
-    merged.bounded = _positive(keys, counts)
+    merged._kind, merged.sources, merged.items = kind, 1, items
+    merged.summed = positive(keys, (counts + decrements) * (counters + 1) - items)
     return merged
 
 
-def _positive(keys: pa.Array, values: Ints) -> Table:
+def positive(keys: pa.Array, values: Ints) -> Table:
     """Return the keys whose values are above zero."""
     rows = np.flatnonzero(values > 0)
     return Table(keys.take(pa.array(rows)), values[rows])
 
 
-def _add_tables(first: Table, second: Table) -> Table:
+def add_tables(first: Table, second: Table) -> Table:
     """Return the sum of two tables, sorted by key."""
     if not len(first.values) or not len(second.values):
         return second if len(second.values) or pa.types.is_null(first.keys.type) else first
@@ -368,13 +350,33 @@ def _add_tables(first: Table, second: Table) -> Table:
     return Table(both["key"].combine_chunks(), both["value_sum"].to_numpy())
 
 
-def _salt() -> Words:
-    """Return secret words, so that nobody can construct keys that collide in a table."""
-    return resolve(None).words(4)
+def _read_items(items: Any) -> list[pa.Array]:
+    """Return the items in columns of int64, large_string or large_binary, validated and without nulls."""
+    array = column_of_items(items, "items", _ITEMS)
+    chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
+    columns = (_plain_column(chunk) for chunk in chunks if chunk.null_count < len(chunk))
+    return [column for column in columns if len(column)]
+
+
+def _plain_column(chunk: pa.Array) -> pa.Array:
+    """Return a validated column. Validating UTF-8 is slow and most texts are ASCII, so these are only scanned."""
+    raw = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}.get(chunk.type)
+    if raw is None:
+        return plain_items(chunk, "items", _ITEMS)
+    column = plain_items(chunk.view(raw), "items", _ITEMS)
+    text = column.view(pa.large_string())
+    offsets = np.frombuffer(column.buffers()[1], np.int64, len(column) + 1, 8 * column.offset)
+    data = np.frombuffer(column.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
+    return text if data.max(initial=0) < 128 else plain_items(text, "items", _ITEMS)
 
 
 def _new_table(kind: Kind, counters: int) -> "CounterTable":
     """Return an empty table. Importing `counter_tables` loads the compiled loops, which a new sketch does not need."""
-    from dpsieve.sketches.counter_tables import new_table
+    from dpsieve.sketches.counter_tables import IntegerTable, TextTable
 
-    return new_table(kind, counters, _salt())
+    return IntegerTable(counters, _salt()) if kind == "integers" else TextTable(counters, _salt(), PLAIN[kind])
+
+
+def _salt() -> Words:
+    """Return secret words, so that nobody can construct keys that collide in a table."""
+    return resolve(None).words(4)

@@ -1,45 +1,37 @@
 """Releases of sketches: check, certify, charge, draw, in this order."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import ArrayLike
 
-from dpsieve import validate
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release, release_of
 from dpsieve.randomness.source import Source
-from dpsieve.sketches.laplace_noise import NoisySketch
-from dpsieve.sketches.one_sided_noise import OneSidedSketch
-from dpsieve.sketches.rounded_noise import RoundedSketch
+from dpsieve.sketches.laplace_noise import PrivateSketch
 from dpsieve.sketches.sketch import Table
 from dpsieve.sketches.summed_noise import MOST_KEYS, SummedSketch
 from dpsieve.types import Ints
 from dpsieve.values.columns import kind_of_type, plain_items
-from dpsieve.values.keys import refuse_equal, refuse_set
 
 _UNIVERSE = "Pass a range of integers such as range(10**9), or the list or Arrow array of all keys that can occur."
 
 
 def release_table(
-    mechanism: NoisySketch | RoundedSketch | OneSidedSketch,
+    mechanism: PrivateSketch,
     table: Table,
-    lost: Any,
+    lost: int,
     reason: str,
     *,
     ledger: AnyLedger,
     note: str,
     source: Source | None,
 ) -> Release:
-    """Return the keys whose noisy counters reach the threshold.
-
-    `lost` bounds how much the counters are too low, as the mechanism defines it; None where it is not known.
-    """
+    """Return the keys whose noisy counters reach the threshold; `lost` bounds how much the counters are too low."""
     from dpsieve.jobs.run import Plan, run
 
     def finish(table: Table, source: Source) -> Release:
@@ -50,49 +42,10 @@ def release_table(
         return release_of(mechanism, keys, shown_outcome, source=source, notes=notes)
 
     def rehearse(table: Table, source: Source) -> None:
-        mechanism.draw(np.ones(1, table.values.dtype), lost and 1, source)
+        mechanism.draw(np.ones(1, table.values.dtype), 1, source)
 
     mechanism.certify()
     return run(Plan(mechanism, lambda _: table, finish, rehearse), ledger=ledger, note=note, source=source)
-
-
-def release_counters(
-    keys: Any,
-    counters: ArrayLike,
-    size: int,
-    epsilon: float,
-    delta: float,
-    *,
-    items_per_unit: int = 1,
-    ledger: AnyLedger = None,
-    note: str = "",
-    source: Source | None = None,
-) -> Release:
-    """Release a sketch that another program made with the standard Misra-Gries algorithm, which drops keys at zero.
-
-    Neighbours and guarantee are those of `MisraGries.release`; the threshold is higher, because up to `size` keys may
-    differ (Section 3.5.1 of the thesis, with the exact probability). The sketch must be Misra-Gries: each item raises
-    one counter, starts a new one, or lowers all by one. Sketches that purge in other ways, such as DataSketches'
-    frequent items, do not have this guarantee. `high` bounds the counter, not the true frequency, because the number
-    of decrements is not known.
-
-    Args:
-        keys: the keys of the sketch, distinct.
-        counters: their counters, 1 or more.
-        size: the capacity of the sketch, not the number of counters in use.
-    """
-    names = plain_items(refuse_set(keys), "keys", "Pass the keys that the sketch holds: integers, text or bytes.")
-    refuse_equal(pa.table({"key": names}))
-    hint = "Pass the counter of each key, a whole number from 1 to 10^12."
-    counts = validate.integers("counters", counters, hint=hint)
-    if len(counts) and not 1 <= int(counts.min()) <= int(counts.max()) <= 10**12:
-        raise InvalidValue(f"counters holds a number below 1 or above 10^12. {hint}")
-    size = validate.whole("size", size, low=max(1, len(names)), hint="Pass how many counters the sketch has.")
-    if len(names) != len(counts):
-        raise InvalidValue("keys and counters differ in length. Pass one counter for each key.")
-    mechanism = NoisySketch(epsilon, delta, size, items_per_unit, standard=True)
-    reason = f"noise for a standard sketch of {size:,} counters, and a threshold of {mechanism.threshold:,}"
-    return release_table(mechanism, Table(names, counts), None, reason, ledger=ledger, note=note, source=source)
 
 
 def release_over(
@@ -141,13 +94,13 @@ class Universe:
         if self._range is None:
             self._array = plain_items(keys, "universe", _UNIVERSE)
             if len(pc.unique(self._array)) != len(self._array):
-                raise InvalidValue(f"universe holds a key more than once. {_UNIVERSE}")
+                _refuse("holds a key more than once")
         elif not all(-(2**63) <= end < 2**63 for end in (keys.start, keys.stop)):
-            raise InvalidValue(f"universe holds integers of more than 64 bits. {_UNIVERSE}")
+            _refuse("holds integers of more than 64 bits")
         elif abs(keys.stop - keys.start) // abs(keys.step) > MOST_KEYS:
-            raise InvalidValue(f"universe holds more than 10^12 keys. {_UNIVERSE}")
+            _refuse("holds more than 10^12 keys")
         if not len(self):
-            raise InvalidValue(f"universe is empty. {_UNIVERSE}")
+            _refuse("is empty")
 
     def __len__(self) -> int:
         return len(self._array) if self._range is None else len(self._range)
@@ -172,6 +125,10 @@ class Universe:
         if self._range is None:
             return self._array.take(pa.array(places))
         return pa.array((places.astype(np.uint64) * _word(self._range.step) + _word(self._range.start)).view(np.int64))
+
+
+def _refuse(why: str) -> NoReturn:
+    raise InvalidValue(f"universe {why}. {_UNIVERSE}", argument="universe")
 
 
 def _word(number: int) -> np.uint64:

@@ -6,55 +6,16 @@ number of items N; what reaches L is published. (Section 3.6 of the thesis, Algo
 Neighbours are add/remove of one item of one stream: one value grows by at most k while at most k - 1 others fall by 1,
 or at most k fall by 1; and N changes by 1.
 
-Let row(V) be the distribution of the output for V, tau(x) = P[x + X >= L], and D the hockey-stick divergence at epsilon
-of the distributions P and Q of two neighbours. Values are independent.
-
-1. Values from S on. This is post-processing of V + X. Log-concave noise is best distinguished from itself moved by m
-   by whether it exceeds a point, and the better the farther it is moved. Noise moved by 1 has the loss +1/b with
-   probability q = 1 / (1 + e^(-1/b)), otherwise -1/b. With J binomial in n and q, and F the distribution function of X,
-
-       H(m, n) = E[h(epsilon - (2J - n)/b)],   h(e) = max over t of F(t) - e^e F(t - m)
-
-   is the divergence of one noise moved by m beside n moved by 1. It grows with m and n, and is 0 if m + n <= b epsilon.
-   At worst one value moves by k, k - 1 others and N by 1: H(k, k). But the k losses of 1/b nearly cancel: with many
-   counters b may be little more than k/epsilon, as if the one large change were alone.
-2. Values up to S that are larger in P. row(V) is row(S) with probability V/S or else 'nothing', so a change by j moves
-   a mass of j/S tau(S). This is added to D: replace P's row by that of Q.
-3. One value that is S - i in Q and S + j in P, where i + j <= k. Q's row is a mixture of row(S) and, with probability
-   i/S, of 'nothing'. D is jointly convex, so it is at most that with row(S), plus i/S times that with 'nothing'; in the
-   latter all but the tau(S + j) that is published is hidden.
-4. Values that are larger in Q. Below S, a change by j leaves P's row at most 1 + j tau(S) / (S (1 - tau(S))) times that
-   of Q: only 'nothing' grows. If a value is S - i in P and S + j in Q, this holds for row(S) in place of Q's. At
-   most k such steps together are at most e^u, u = k tau(S) / (S (1 - tau(S))). If the loss of all that is left is M,
-   whose divergence is at most H, then D is at most H + (e^u - 1) P[M > epsilon - u]. Put back what was left out: a
-   value moved by more, or some moved by 1. With probability 1/2 and 1/4 at least, that makes the loss larger by 1/b or
-   more. So P[M > epsilon - u] <= 8 G, where G is the probability that the whole loss of 1 exceeds epsilon + 1/b - u.
-
-A change that takes mass (2, 3) is no longer there to move noise (1). Call the value that may change by more than 1 the
-large one; the others, at most k - 1, all move by 1 and to the other side, or there are k that move by 1 to one side.
-Let b epsilon >= k, and tau(S) / (S (1 - tau(S))) <= 1/b, so that a step of 4 has no larger loss than a noise moved by
-1. Then all numbers but the large one have losses of at most k/b <= epsilon together: on their own, their D is 0.
-
-- The large one is larger in P. If it takes mass by 2, the others and N are left: D <= k/S tau(S). If it takes mass by
-  3, from S - i to at most S + k - i, the part with row(S) is 1 and 4 with a move by k - i, the part with 'nothing'
-  leaves the others: D <= H(k - i, k) + 8 (e^u - 1) G + i/S tau(S + k - i). If it takes none: the same with i = 0.
-- The large one is larger in Q, and r < k others take mass by 2: D <= H(k, k - r) + 8 (e^u - 1) G + r/S tau(S).
-- Some of k values that move by 1 to one side take mass: the others and N are left, D <= k/S tau(S). If none does, D is
-  at most H(1, k) + 8 (e^u - 1) G.
-
-So the cases exclude each other, and the largest counts: the release is (epsilon, delta)-private with
+Let tau(x) = P[x + X >= L], H(m, n) the divergence at epsilon of a noise moved by m beside n moved by 1, G the
+probability that the loss of a noise moved by k beside k moved by 1 exceeds epsilon + 1/b - u, and
+u = k tau(S) / (S (1 - tau(S))). For b epsilon >= k, u <= k/b and L > S + k the release is (epsilon, delta)-private with
 
     delta = 8 (e^u - 1) G + max { k/S tau(S),  max over r < k of H(k, k - r) + r/S tau(S),
-                                  max over i <= min(k, S) of H(k - i, k) + i/S tau(S + k - i) },    L > S + k.
+                                  max over i <= min(k, S) of H(k - i, k) + i/S tau(S + k - i) }.
 
-H falls with r and i, and what is added grows with r, and with i up to i = b. The maxima are taken over blocks, 64 at
-most, with H at the start of a block and the largest of what is added in it.
-
-The thesis's union bound gives the threshold 4 + 2 ln(1/delta)/epsilon. Here b is chosen among 65 values, from the least
-scale above k/epsilon at which H(k, k) leaves a twentieth of delta up to 2k/epsilon, so that L is lowest, and S = b,
-where L = S + b ln(1/S) + ... is lowest too. Any choice that the formula admits keeps the promise.
-
-A unit of m items is m steps of (epsilon/m, delta_1), as for one sketch. Sums of floats are rounded up by one millionth.
+The maxima are taken over blocks, 64 at most. b is the best of 65 scales from the least one at which H(k, k) leaves a
+twentieth of delta up to 2k/epsilon, and S = b. A unit of m items is m steps of (epsilon/m, delta_1), as for one sketch.
+Sums of floats are rounded up by one millionth. Proof: docs/streams.md#proof-rounded-sums.
 """
 
 import math
@@ -107,16 +68,9 @@ class RoundedSketch(SketchSum):
     [34.0, 21.2, 19.0]
     """
 
-    epsilon: float
-    delta: float
-    counters: int
-    sources: int = 1
-    items_per_unit: int = 1
-    unit: str | None = None
-
     def __post_init__(self) -> None:
-        epsilon, delta = check_budget(self.epsilon, self.delta)
-        self._store(epsilon=epsilon, delta=delta)
+        check_budget(self.epsilon, self.delta)
+        super().__post_init__()
 
     def __repr__(self) -> str:
         return f"<rounded sum of Misra-Gries sketches of {self.counters:,} counters, {self.guarantee}>"
@@ -128,16 +82,13 @@ class RoundedSketch(SketchSum):
 
     @property
     def scale(self) -> float:
-        """The scale of all noises."""
         return self.choice.scale
 
     @property
     def least(self) -> int:
-        """What a noisy value must reach, in units of 1/(k+1)."""
         return self.choice.least
 
     def certify(self) -> Certificate:
-        """Return the certificate: the formula at the head of this module, evaluated at the threshold."""
         worst = _delta(self.epsilon, self.counters, self.items_per_unit, self.choice)
         noise = f"noise of scale {self.scale / self.parts:.4g} and a threshold of {self.threshold:.4g}"
         covers = f"sum of sketches, rounded below {self.choice.full / self.parts:.4g}, with discrete Laplace {noise}"
@@ -145,14 +96,14 @@ class RoundedSketch(SketchSum):
 
     def draw(self, values: Ints, items: int, source: Source) -> Outcome:
         """Return a token for each value above zero, 0 for 'nothing', and the noisy N as `lost`."""
-        tokens = np.zeros(len(values))
+        tokens = np.zeros(len(values), np.int64)
         full = self.choice.full
         kept = np.flatnonzero(uniform_integers(len(values), full, source) < values)
         outcome = super().draw(np.maximum(values[kept], full), items, source)
         tokens[kept] = outcome.tokens
         return replace(outcome, tokens=tokens)
 
-    def bounds(self, noisy: Floats, lost: int | None) -> tuple[Ints, Ints]:
+    def bounds(self, noisy: Floats, lost: int) -> tuple[Ints, Ints]:
         """Return intervals for the true frequencies that all hold at once with probability 0.95.
 
         What may have been rounded up is at least 1.
@@ -201,7 +152,7 @@ def _guess(step: float, counters: int, scale: float, allowed: float) -> Choice:
 
 
 def _delta(epsilon: float, counters: int, items_per_unit: int, choice: Choice) -> float:
-    """Return the delta of one unit: the formula at the head of this module."""
+    """Return the delta of one unit, as at the head of this module."""
     scale, full, least = choice
     tau, step = float(laplace_tail(np.array([least - full]), scale)[0]), _step(epsilon, items_per_unit)
     wide = Fraction(scale) * Fraction(step) >= counters and tau * scale <= full * (1 - tau) / _SAFE

@@ -1,12 +1,11 @@
 """The base of all sketches, and their saved form: little-endian bytes, equal for equal states, with a checksum.
 
     name, format        14 bytes and 1
-    class of sketch     1 byte: 0 MisraGries, 1 MergedSketch, 2 UserMisraGries
+    class of sketch     1 byte: 0 MisraGries, 2 UserMisraGries, 3 MergedSketch (1 had a second table, and is refused)
     kind of keys        1 byte: 0 none yet, 1 integers, 2 text, 3 bytes
-    numbers             8 bytes each: the number of counters, then others that depend on the class
-    rows of tables      8 bytes each; then for each table:
-      values            numbers, in the order of the keys
-      keys, sorted      integers: 8 bytes each; text and bytes: their lengths as numbers, then their bytes
+    numbers             8 bytes each: the number of counters, others that depend on the class, and the number of keys
+    values              numbers, in the order of the keys
+    keys, sorted        integers: 8 bytes each; text and bytes: their lengths as numbers, then their bytes
     SHA-256             of everything before it
 
 See `values.saved_bytes` for the numbers and the keys of a table.
@@ -36,7 +35,7 @@ from dpsieve.values.saved_bytes import (
 MOST_COUNTERS = 2**24
 MOST_ITEMS = LARGEST_NUMBER
 _NAME, _FORMAT = b"dpsieve sketch", 1
-_SKETCHES = ("MisraGries", "MergedSketch", "UserMisraGries")
+_SKETCHES = {0: "MisraGries", 2: "UserMisraGries", 3: "MergedSketch"}
 
 
 class Table(NamedTuple):
@@ -47,18 +46,17 @@ class Table(NamedTuple):
 
 
 class State(NamedTuple):
-    """The state of a sketch: the kind of its keys, the number of counters and further numbers, and its tables."""
+    """The state of a sketch: the kind of its keys, the number of counters and further numbers, and its table."""
 
     kind: Kind | None
     numbers: tuple[int, ...]
-    tables: tuple[Table, ...]
+    table: Table
 
 
 class Sketch(ABC):
     """Counters for the most common keys of a stream. They are true values: do not publish them."""
 
-    _numbers: ClassVar[int]  # numbers and tables of the saved form
-    _tables: ClassVar[int] = 1
+    _numbers: ClassVar[int]  # of the saved form, without the number of keys
 
     def __init__(self, counters: int, most: int, hint: str) -> None:
         self._counters = validate.whole("counters", counters, low=1, high=most, hint=hint)
@@ -87,7 +85,7 @@ class Sketch(ABC):
 
         Keys are of the Arrow type int64, large_string or large_binary; null, without any, before the first item.
         """
-        return self.snapshot().tables[-1]
+        return self.snapshot().table
 
     def estimate(self, item: str | bytes | int) -> int:
         """Return the counter of an item, 0 where it is not held: at most its true frequency. A true value."""
@@ -117,7 +115,7 @@ class Sketch(ABC):
 
         Incomplete bytes, and bytes that describe a state that no stream can produce, raise `UnreadableData`.
         """
-        sketch = cls._of(_unpack(data, cls.__name__, cls._numbers, cls._tables))
+        sketch = cls._of(_unpack(data, cls.__name__, cls._numbers))
         return refuse("describe a state that no stream can produce") if sketch is None else sketch
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -138,8 +136,7 @@ def saved_class(data: object) -> str | None:
     if not isinstance(data, bytes | bytearray | memoryview):
         return None
     head = bytes(data[: len(_NAME) + 2])
-    known = head.startswith(_NAME) and len(head) == len(_NAME) + 2 and head[-1] < len(_SKETCHES)
-    return _SKETCHES[head[-1]] if known else None
+    return _SKETCHES.get(head[-1]) if head.startswith(_NAME) and len(head) == len(_NAME) + 2 else None
 
 
 def exact_sum(values: Ints) -> int:
@@ -148,28 +145,25 @@ def exact_sum(values: Ints) -> int:
 
 
 def _pack(name: str, state: State) -> bytes:
-    """Return the bytes of a state."""
-    head = _NAME + bytes([_FORMAT, _SKETCHES.index(name), KINDS.index(state.kind)])
-    numbers = np.array([*state.numbers, *(len(table.values) for table in state.tables)], "<u8").tobytes()
-    tables = (numbers_to_bytes(values) + keys_to_bytes(state.kind, keys) for keys, values in state.tables)
-    too_long = "the keys of this sketch are too long to be saved in 512 MB. Use fewer counters."
-    return sealed(b"".join((head, numbers, *tables)), too_long)
+    (code,), (keys, values) = (code for code, known in _SKETCHES.items() if known == name), state.table
+    head = _NAME + bytes([_FORMAT, code, KINDS.index(state.kind)])
+    numbers = np.array([*state.numbers, len(values)], "<u8").tobytes()
+    body = head + numbers + numbers_to_bytes(values) + keys_to_bytes(state.kind, keys)
+    return sealed(body, "the keys of this sketch are too long to be saved in 512 MB. Use fewer counters.")
 
 
-def _unpack(data: bytes, name: str, numbers: int, tables: int) -> State:
+def _unpack(data: bytes, name: str, numbers: int) -> State:
     """Return the state that was packed; raise if bytes are missing or numbers are out of range."""
     saved = saved_class(data)
     if saved not in (None, name):
         refuse(f"are a {saved}, not a {name}")
     reader = ByteReader(data, _NAME, _FORMAT, "sketch")
-    if reader.take(1)[0] >= len(_SKETCHES):
-        refuse("are damaged")
-    kind, (counters, *others) = reader.kind(), reader.words(numbers + tables)
-    if not 1 <= counters <= MOST_COUNTERS or max(others) > MOST_ITEMS:
+    if reader.take(1)[0] not in _SKETCHES:
+        refuse("are a sketch of a class that this version does not know")
+    kind, (counters, *others, rows) = reader.kind(), reader.words(numbers + 1)
+    if not 1 <= counters <= MOST_COUNTERS or max(*others, rows) > MOST_ITEMS:
         refuse("have numbers out of range")
-    contents = []
-    for rows in others[numbers - 1 :]:
-        values = reader.numbers(rows)
-        contents.append(Table(reader.keys(kind, rows), values))
+    values = reader.numbers(rows)
+    table = Table(reader.keys(kind, rows), values)
     reader.end()
-    return State(kind, (counters, *others[: numbers - 1]), tuple(contents))
+    return State(kind, (counters, *others), table)

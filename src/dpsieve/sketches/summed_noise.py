@@ -8,28 +8,23 @@ A and B at the head of `sketches.laplace_noise`, so that
     A: c + gamma stays everywhere and n grows by 1. At most k values fall, by 1 each.
     B: c + gamma grows by 1 for one key, n grows by 1. One value grows by at most k, at most k - 1 others fall by 1.
 
-(Keys that one sketch holds alone have counters of 1 at most. A counter of 0 has V = 0, as (k+1) gamma <= n. A counter
-of 1 that is new goes from V = 0 to k + 1 - (n - (k+1) gamma) <= k, since n - (k+1) gamma is the sum of the counters, at
-least 1.) So all values change by at most 2k - 1 together, and with the number of items beside them by at most 2k; this
-holds for the sum of such sketches over any number of streams too (Section 3.7). The thesis has 1 + k/(k+1) counts, 2k +
-1 of our units, without n. Discrete Laplace noise of scale 2k/epsilon on all of it is epsilon-private, and the noisy
-number of items bounds from above what the sketches have lost.
+So all values change by at most 2k - 1 together, and with the number of items by at most 2k, also in sums over streams
+(docs/streams.md#proof-sums-over-a-universe). Discrete Laplace noise of scale 2k/epsilon on all of it is
+epsilon-private, and the noisy number of items bounds from above what the sketches have lost.
 
 Every element of the universe gets noise, also those with a value of 0, and those that reach a public threshold are
 published. The number of published zeros is a binomial draw, their places a uniform choice, and their excess a geometric
-draw, so no other element of a large universe is touched. Pure privacy, delta = 0. A unit of m items is m steps of
-epsilon/m.
+draw, so no other element of a large universe is touched. A unit of m items is m steps of epsilon/m.
 """
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Annotated
 
 import numpy as np
 from flint import arb
 
-from dpsieve import validate
 from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy.certificate import Certificate, formula
@@ -39,13 +34,15 @@ from dpsieve.randomness.noise import discrete_laplace
 from dpsieve.randomness.picks import distinct
 from dpsieve.randomness.source import Source
 from dpsieve.randomness.tables import ExactTable
-from dpsieve.sketches.laplace_noise import MISSED, LaplaceSketch, any_above, are_parts, find_threshold
+from dpsieve.sketches.laplace_noise import MISSED, LaplaceSketch, any_above, find_threshold
 from dpsieve.types import Floats, Ints
+from dpsieve.validate import is_positive, is_whole
 
 MOST_KEYS = 10**12  # of a universe
 MOST_SOURCES = 10**9
 
 
+@dataclass(frozen=True, repr=False)
 class SketchSum(LaplaceSketch):
     """Noise for the values of merged sketches, and for a bound on how much they are too low.
 
@@ -55,30 +52,26 @@ class SketchSum(LaplaceSketch):
         sources: the number of merged sketches.
     """
 
-    sources: int
-
-    def _store(self, **checked: Any) -> None:
-        hint = "Pass how many sketches are added up."
-        sources = validate.whole("sources", self.sources, low=1, high=MOST_SOURCES, hint=hint)
-        super()._store(sources=sources, **checked)
+    sources: Annotated[int, is_whole(1, MOST_SOURCES, "Pass how many sketches are added up.")] = 1
 
     @property
     def parts(self) -> int:
-        """Values are sums of counters plus parts of what was lost, in units of 1/(k+1)."""
         return self.counters + 1
 
     @property
-    def sensitivity(self) -> int:
-        """Of all values and the number of items together, in units of 1/(k+1)."""
-        return 2 * self.counters
+    def resolution(self) -> int:
+        """The tokens per unit of frequency."""
+        return self.parts
 
-    def shares_noise(self, lost: int | None) -> bool:
-        """Return whether all estimates contain the noise of that bound."""
-        return lost is not None and lost > 0
+    @property
+    def sensitivity(self) -> int:
+        return 2 * self.counters  # of all values and the number of items together
+
+    def shares_noise(self, lost: int) -> bool:
+        return lost > 0
 
     @property
     def most_keys(self) -> int:
-        """The most keys that a release may have."""
         return self.counters * self.sources
 
     @property
@@ -100,9 +93,9 @@ class SketchSum(LaplaceSketch):
         """Return a token for each value above zero, 0 for 'nothing', and the noisy bound as `lost`."""
         noisy = values + discrete_laplace(self.scale, len(values), source=source)
         counted = items + int(discrete_laplace(self.scale, 1, source=source)[0])
-        return Outcome(np.where(noisy >= self.least, noisy, 0) / self.parts, {"lost": counted})
+        return Outcome(np.where(noisy >= self.least, noisy, 0), {"lost": counted})
 
-    def bounds(self, noisy: Floats, lost: int | None) -> tuple[Ints, Ints]:
+    def bounds(self, noisy: Floats, lost: int) -> tuple[Ints, Ints]:
         """Return intervals that all contain the true frequencies with probability 0.95.
 
         A true frequency is at least v = token - X, and at most v plus what may be lost. A key that is held from its
@@ -110,11 +103,7 @@ class SketchSum(LaplaceSketch):
         """
         below, above = self._margins
         low = np.maximum(np.ceil(noisy - below / self.parts), 0).astype(np.int64)
-        return low, np.maximum(np.floor(noisy + ((lost or 0) + above) / self.parts).astype(np.int64), low)
-
-    def possible(self, tokens: Floats) -> bool:
-        """Return whether all tokens are whole numbers of 1/parts, from the threshold on."""
-        return are_parts(tokens, self.parts, self.least)
+        return low, np.maximum(np.floor(noisy + (lost + above) / self.parts).astype(np.int64), low)
 
     @cached_property
     def _margins(self) -> tuple[int, int]:
@@ -130,7 +119,7 @@ class SummedSketch(SketchSum):
     """Noise for merged sketches over a known universe.
 
     Attributes:
-        delta: 0, as the release is purely private.
+        delta: 0.
         universe: the size of the known universe.
         false_keys: the expected number of published elements that do not occur.
 
@@ -138,60 +127,47 @@ class SummedSketch(SketchSum):
     40.0
     """
 
-    _values: ClassVar[str] = "sum"
-
-    epsilon: float
-    delta: float
-    counters: int
-    sources: int = 1
-    universe: int | None = None
-    false_keys: float = 1.0
-    items_per_unit: int = 1
-    unit: str | None = None
+    universe: Annotated[int, is_whole(1, MOST_KEYS, "Pass how many keys can occur.")] = field(kw_only=True)
+    false_keys: Annotated[float, is_positive("Pass how many false keys to expect, such as 1.0.")] = field(
+        default=1.0, kw_only=True
+    )
 
     def __post_init__(self) -> None:
-        if validate.delta(self.delta) or self.universe is None:
-            raise InvalidValue("delta must be 0, and universe how many keys can occur. Without one, use RoundedSketch.")
-        epsilon, hint = validate.positive_epsilon(self.epsilon), "Pass how many keys can occur."
-        universe = validate.whole("universe", self.universe, low=1, high=MOST_KEYS, hint=hint)
-        hint = "Pass how many false keys to expect, such as 1.0."
-        false_keys = validate.positive("false_keys", self.false_keys, hint=hint)
-        self._store(epsilon=epsilon, delta=0.0, universe=universe, false_keys=false_keys)
+        super().__post_init__()
+        if self.delta:
+            hint = "Without a known universe, use RoundedSketch."
+            raise InvalidValue(f"delta must be 0 over a known universe. {hint}", argument="delta")
 
     def __repr__(self) -> str:
-        return f"<{self._values} of Misra-Gries sketches of {self.counters:,} counters, {self.guarantee}>"
+        return f"<sum of Misra-Gries sketches of {self.counters:,} counters, {self.guarantee}>"
 
     @property
     def most_keys(self) -> int:
-        """The most keys that a release may have."""
-        return min(super().most_keys, self.noisy_keys)
+        return min(super().most_keys, self.universe)
 
     @property
     def noisy_keys(self) -> int:
-        """All elements of the universe get noise."""
-        assert self.universe is not None
         return self.universe
 
     @cached_property
     def least(self) -> int:
-        """What a noisy value must reach, in units of 1/parts."""
-        return find_threshold(lambda t: self.noisy_keys * self._tail(t), self.false_keys)
+        return find_threshold(lambda t: self.universe * self._tail(t), self.false_keys)
 
     def certify(self) -> Certificate:
         """Return the certificate: one comparison of exact fractions."""
-        covers = f"{self._values} of sketches with discrete Laplace noise of scale {self.scale / self.parts:.4g}"
+        covers = f"sum of sketches with discrete Laplace noise of scale {self.scale / self.parts:.4g}"
         return formula(self.guarantee, 0.0 if self._is_wide else 1.0, "balls", covers)
 
-    def draw_zeros(self, held: Ints, source: Source) -> tuple[Ints, Floats]:
+    def draw_zeros(self, held: Ints, source: Source) -> tuple[Ints, Ints]:
         """Return the published places of the universe without a value, and their tokens; places `held` have a value."""
-        zeros = self.noisy_keys - len(held)
+        zeros = self.universe - len(held)
         rate = min(1.0, self._tail(self.least) * (1 + 1e-12))  # slightly higher, then thinned to the exact rate
         candidates = int(binomial(np.array([zeros]), rate, source=source)[0])
-        chosen = distinct(candidates, self.noisy_keys, held, source)
+        chosen = distinct(candidates, self.universe, held, source)
         chosen = chosen[_coin(self.least, self.scale, rate).draw(candidates, source) == 1]
         noise = discrete_laplace(self.scale, len(chosen), source=source)
         beyond = np.where(noise >= 0, noise, -1 - noise)  # geometric: P[g] is proportional to p^g + p^(g+1)
-        return chosen, (self.least + beyond) / self.parts
+        return chosen, self.least + beyond
 
 
 def _coin(least: int, scale: float, rate: float) -> ExactTable:

@@ -4,18 +4,10 @@ All items of a user enter together: each raises its counter by 1, or starts one.
 counters are lowered by 1, once, and keys at zero leave. Each lowering subtracts at least k + 1, so a counter is at most
 N/(k+1) below the true number of users, for N items in all.
 
-Neighbours are add/remove of one user, with the complete set. They stay in the states of `one_sided_noise`. Let c - c'
-be in {0, 1} for every key, so every key of the second is one of the first. The same set for both preserves that. If
-both are lowered, the differences stay (0 stays 0). If one is, it is the first, as it holds as many keys or more; then
-c' - c is in {0, 1}, and lost = lost' + 1. From there the roles are exchanged. The additional user leads from c = c' to
-either state.
-
-Merging preserves the states too, where a user is in one of the two sketches. It adds the counters of an equal sketch to
-both, subtracts the (k+1)-st largest sum from all, o and o', and drops what is not above zero. Let c - c' be in {0, 1}.
-So are the differences of the sums, and o - o', as no order statistic moves by more. If o = o', the state stays. If
-o = o' + 1, the remaining differences are in {-1, 0}, and stay there when both are truncated at zero: the other state,
-as lost - lost' has grown by 1. From the other state the same holds with the roles exchanged. Subtracting o takes it
-from k + 1 sums or more, so the bound N/(k+1) stays, and a merged sketch can be updated further.
+Neighbours are add/remove of one user, with the complete set. They stay in the states of `one_sided_noise`: adding the
+same set to both, or merging an equal sketch into both, leads from one of its two states to one of them. Merging
+subtracts the (k+1)-st largest sum from all, so the bound N/(k+1) stays, and a merged sketch can be updated further.
+Proof: docs/streams.md#proof-sketches-of-users.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,8 +23,7 @@ from dpsieve.locks import OneThread
 from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.publication.release import Release
 from dpsieve.randomness.source import Source
-from dpsieve.sketches.laplace_noise import NoisySketch
-from dpsieve.sketches.misra_gries import bounded_merge, common_shape
+from dpsieve.sketches.misra_gries import add_tables, common_shape, positive
 from dpsieve.sketches.one_sided_noise import OneSidedSketch
 from dpsieve.sketches.releasing import release_table
 from dpsieve.sketches.sketch import MOST_COUNTERS, MOST_ITEMS, Sketch, State, Table, exact_sum
@@ -114,7 +105,7 @@ class UserMisraGries(Sketch):
             raise InvalidType(f"other must be a UserMisraGries, not {type(other).__name__}.")
         counters, kind = common_shape((self, other))
         merged = UserMisraGries(counters)
-        (_, (_, *numbers), (table,)), (_, (_, *others), (added,)) = self.snapshot(), other.snapshot()
+        (_, (_, *numbers), table), (_, (_, *others), added) = self.snapshot(), other.snapshot()
         merged.users, merged.items, merged.decrements = (sum(both) for both in zip(numbers, others, strict=True))
         if max(merged.users, merged.items) > MOST_ITEMS:
             raise InvalidValue("the sketches have counted too many users for one sketch. Release them apart.")
@@ -142,23 +133,22 @@ class UserMisraGries(Sketch):
         The protected unit is the owner of one set. `unit` names it, such as 'one device' for a set per device, and must
         equal that of a ledger to be charged.
         """
-        mechanism = OneSidedSketch(epsilon, delta, self.counters, unit)
-        _, (*_, decrements), (table,) = self.snapshot()
+        mechanism = OneSidedSketch(epsilon, delta, self.counters, unit=unit)
+        _, (*_, decrements), table = self.snapshot()
         reason = "one user changes each counter by at most one, all in one direction"
         return release_table(mechanism, table, decrements, reason, ledger=ledger, note=note, source=source)
 
     def snapshot(self) -> State:
-        """Return the complete state at one moment. True values."""
         with self._alone:
             keys, counts = self._held
             order = pc.sort_indices(keys) if len(keys) else pa.array([], pa.int64())
             table = Table(keys.take(order), counts[order.to_numpy()])
-            return State(self._kind, (self.counters, self.users, self.items, self.decrements), (table,))
+            return State(self._kind, (self.counters, self.users, self.items, self.decrements), table)
 
     @classmethod
     def _of(cls, state: State) -> Self | None:
         """A user raises a counter by at most one; lowering all, or merging, subtracts k + 1 or more in total."""
-        kind, (counters, users, items, decrements), ((keys, counts),) = state
+        kind, (counters, users, items, decrements), (keys, counts) = state
         left = items - decrements * (counters + 1) - exact_sum(counts)
         if (
             (kind is None) != (items == 0)
@@ -175,17 +165,11 @@ class UserMisraGries(Sketch):
         return sketch
 
 
-def thresholds_for_users(epsilon: float, delta: float, counters: int, items_per_unit: int) -> dict[str, float]:
-    """Return the threshold of each sketch for users of up to this many items: the lower one reports rarer keys.
-
-    'MisraGries' pays by group privacy, so its threshold grows with the items of a user; that of 'UserMisraGries' grows
-    with the square root of the counters.
-
-    >>> thresholds_for_users(1.0, 1e-8, 100, 20)
-    {'MisraGries': 491, 'UserMisraGries': 181.0}
-    """
-    noisy, one_sided = NoisySketch(epsilon, delta, counters, items_per_unit), OneSidedSketch(epsilon, delta, counters)
-    return {"MisraGries": noisy.threshold, "UserMisraGries": one_sided.threshold}
+def bounded_merge(first: Table, second: Table, counters: int) -> tuple[Table, int]:
+    """Return the sums of counters minus the (k+1)-st largest, where positive, and that (k+1)-st largest sum."""
+    keys, values = add_tables(first, second)
+    over = int(np.partition(values, -counters - 1)[-counters - 1]) if len(values) > counters else 0
+    return positive(keys, values - over), over
 
 
 def _flatten(sets: Any) -> tuple[pa.Array, Ints]:

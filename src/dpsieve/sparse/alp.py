@@ -1,26 +1,27 @@
 """ALP: entries as unary numbers in columns of hashed places, with every bit flipped at random; and its parameters."""
 
 import math
-from dataclasses import KW_ONLY, dataclass, replace
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
-from functools import cached_property, lru_cache
-from typing import Any
+from functools import cached_property
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 
 from dpsieve import validate
 from dpsieve.codec import register
-from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import ball
 from dpsieve.privacy.certificate import Certificate, formula
-from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.kernel import GUARD, exp_floor
 from dpsieve.randomness.source import Source
 from dpsieve.randomness.tables import LazyUniform
 from dpsieve.sparse.alp_estimates import MOST_TAKEN, Stretch, likeliest_levels, likelihood_steps, middles
 from dpsieve.sparse.digests import KEY_WORDS, hash_words
-from dpsieve.sparse.embedding import UNITS, Embedding, Errors, Relation, check_relation, in_threads
+from dpsieve.sparse.embedding import Embedding, Errors, Flag, Relation, VectorRelation, check_relation, in_threads
 from dpsieve.types import Floats, Ints, Words
+from dpsieve.validate import is_between, is_whole, positive_epsilon
 
 FLIP_BITS = 24
 """A bit is flipped with a probability that is a multiple of 2^-24."""
@@ -28,9 +29,10 @@ MOST_COLUMNS, MOST_PLACES, MOST_CELLS = 1 << 16, 1 << 31, 1 << 38
 _GRID_BITS, _EXACT = 20, 2.0**52
 _CHUNK = 1 << 15  # words of bits flipped at a time: the random words stay in the processor's cache
 _BAND = 2.0**-48
-SHAPES = ("even", "geometric")
-_ALPHAS = {"even": (0.7, 12.0), "geometric": (2.5, 20.0)}  # Section 2.6: the best additive, multiplicative error
+_LEAST_ALPHA, _LARGEST_ALPHA = 0.7, 12.0  # between which the least error is searched
 _GAPS_TRIED = 12
+_SPARSITY = "Pass about how many entries there are, such as sparsity=100_000; a public number, not a count of the data."
+_MAKER = "Make it with alp(epsilon, sparsity, max_value, neighbours='l1')."
 
 
 @register("alp")
@@ -41,83 +43,48 @@ class Alp(Embedding):
     (Aumüller, Lebeda and Pagh, 'Representing Sparse Vectors with Differential Privacy, Low Error, Optimal Space, and
     Fast Access', 2022; chapter 2 of Lebeda's thesis, whose algorithms and sections are named here.)
 
-    Public levels 0 = v_0 < v_1 < ... < v_m lie `gap`, gap * ratio, gap * ratio^2, ... apart. An entry x, at most v_m,
-    is rounded at random to a level next to it: from v_j up to v_(j+1) with probability (x - v_j) / (v_(j+1) - v_j).
-    Column b = 1, ..., m has s `places`, all 0; an entry at level y sets its place h_b(i) in every column b <= y. Then
-    each bit is flipped with probability p = flips / 2^24. With `signed`, m more columns do the same for -x.
+    Public levels 0 = v_0 < v_1 < ... < v_m lie `gap` apart. An entry x, at most v_m, is rounded at random to a level
+    next to it: from v_j up to v_(j+1) with probability (x - v_j) / (v_(j+1) - v_j). Column b = 1, ..., m has s
+    `places`, all 0; an entry at level y sets its place h_b(i) in every column b <= y. Then each bit is flipped with
+    probability p = flips / 2^24. With `signed`, m more columns do the same for -x.
 
     Guarantee: epsilon-differential privacy, for every choice of hash functions h, any number of entries and any values,
     where w is the least distance of levels and
     - under 'l1' (sum over i of |x_i - x'_i| <= 1): (1 - 2p) / (p w) <= epsilon;
     - under 'one_entry' (one whole value differs by 1) with whole levels: 1 + (1 - 2p) / (p w) <= e^epsilon.
 
-    Proof. Rounding an entry leaves only one of its bits to chance, so all cells are independent. A cell is one with
-    probability q = p + (1 - 2p) (1 - Q (1 - r)), with r the probability that entry i sets it and Q the probability that
-    no other entry does. If r changes by d, then q and 1 - q change by at most (1 - 2p) d, and both are at least p,
-    so the probability of what is in the cell changes by a factor of at most 1 + (1 - 2p) d / p. If x_i changes by a,
-    the d of its columns sum to at most a / w: each column's r is linear in x_i between two levels and constant beyond.
-    Under 'one_entry' x_i and x_i + 1 lie between the same two levels: one factor, with d <= 1 / w. Under 'l1' change
-    the entries one by one: the product of all factors is at most exp((1 - 2p) / p * sum of d) <= e^epsilon.
-    Negative and positive parts change by |x_i - x'_i| together, and clamping to v_m only shrinks it.
-
-    With gap = alpha / epsilon and ratio 1 this is Algorithms 2 to 5 (p = 1/(alpha + 2)); with gap 1 under 'one_entry'
-    Algorithm 10; with whole gaps above 1 their exact loss is ln(1 + ...), so that p is smaller than in the thesis. A
-    ratio above 1 is Section 2.6: an error in proportion to the value, for far fewer columns. Its levels are linear
-    in between and begin at 0, so no logarithm of data is taken and small values stay distinct.
-
-    More entries than `sparsity` and values above v_m are allowed: entries collide more, values are clamped.
+    Proof: docs/vectors.md#proof-alp. With gap = alpha / epsilon this is Algorithms 2 to 5 (p = 1/(alpha + 2)); with
+    gap 1 under 'one_entry' Algorithm 10; with whole gaps above 1 their exact loss is ln(1 + ...), so that p is smaller
+    than in the thesis. More entries than `sparsity` and values above v_m are allowed: entries collide more, values are
+    clamped.
 
     Attributes:
-        epsilon: the guarantee.
-        neighbours: 'l1' or 'one_entry'.
         sparsity: the expected number of entries, which affects only the error.
         levels: m.
         places: s.
         flips: of 2^24.
-        gap: the first distance of levels; whole under 'one_entry'.
-        ratio: of a distance to the one before; distances are rounded to whole numbers, or to 20 bits below the gap.
+        gap: the distance of levels; whole under 'one_entry'.
         signed: whether values may be below 0.
     """
 
-    epsilon: float
-    neighbours: Relation
-    sparsity: int
-    levels: int
-    places: int
-    flips: int
-    gap: float
-    ratio: float = 1.0
+    epsilon: Annotated[float, positive_epsilon]
+    neighbours: VectorRelation
+    sparsity: Annotated[int, is_whole(1, 10**10, _SPARSITY)]
+    levels: Annotated[int, is_whole(1, MOST_COLUMNS, _MAKER)]
+    places: Annotated[int, is_whole(1, MOST_PLACES, _MAKER)]
+    flips: Annotated[int, is_whole(1, (1 << FLIP_BITS - 1) - 1, _MAKER)]
+    gap: Annotated[float, is_between(2.0**-500, 2.0**500, _MAKER)]
     _: KW_ONLY
-    signed: bool = False
+    signed: Flag = False
     unit: str = ""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.signed, bool):
-            raise InvalidType("signed must be True or False. Pass signed=True for values below 0.")
-        hint = "Make it with alp(epsilon, sparsity, max_value, neighbours='l1')."
-        validate.store(
-            self,
-            epsilon=validate.positive_epsilon(self.epsilon),
-            neighbours=check_relation(self.neighbours),
-            sparsity=check_sparsity(self.sparsity),
-            levels=validate.whole("levels", self.levels, low=1, high=MOST_COLUMNS, hint=hint),
-            places=validate.whole("places", self.places, low=1, high=MOST_PLACES, hint=hint),
-            flips=validate.whole("flips", self.flips, low=1, high=(1 << FLIP_BITS - 1) - 1, hint=hint),
-            gap=validate.between("gap", self.gap, 2.0**-500, 2.0**500, hint=hint),
-            ratio=validate.between("ratio", self.ratio, 1.0, 2.0**20, hint=hint),
-        )
+        super().__post_init__()
         if self.columns * self.places > MOST_CELLS:
-            raise InvalidValue(f"levels and places make more than 2^38 bits. {hint}")
+            raise InvalidValue(f"levels and places make more than 2^38 bits. {_MAKER}", argument="places")
         if self.neighbours == "one_entry" and self.gap != int(self.gap):
-            raise InvalidValue("gap is not whole, as neighbours='one_entry' needs it to be. Round it.")
+            raise InvalidValue("gap is not whole, as neighbours='one_entry' needs it to be. Round it.", argument="gap")
         self.edges  # noqa: B018  # raises for levels that floats cannot distinguish
-        validate.store(self, unit=self.guarantee.unit)
-
-    @cached_property
-    def guarantee(self) -> Guarantee:
-        """The promise when a total of 1, or 1 in one entry, is added or removed."""
-        unit = UNITS[self.neighbours] if isinstance(self.unit, str) and not self.unit else self.unit
-        return Guarantee(self.epsilon, unit=unit)
 
     @property
     def columns(self) -> int:
@@ -126,7 +93,6 @@ class Alp(Embedding):
 
     @property
     def words(self) -> int:
-        """How many words it stores."""
         return KEY_WORDS + -(-self.columns * self.places // 64)
 
     @property
@@ -137,7 +103,7 @@ class Alp(Embedding):
     @cached_property
     def edges(self) -> Floats:
         """The values v_0 = 0, ..., v_m of the levels. Their differences are exact."""
-        return level_edges(self.gap, self.ratio, self.levels, self.neighbours)
+        return level_edges(self.gap, np.arange(1.0, self.levels + 1), self.neighbours)
 
     @property
     def max_value(self) -> float:
@@ -149,14 +115,13 @@ class Alp(Embedding):
         return f"<alp, {shape}, gap={self.gap:g}, flips with probability {self.flip:.4g}, {self.guarantee}>"
 
     def certify(self) -> Certificate:
-        """Return the certificate: the formula of the guarantee in exact fractions, on the flips that are drawn."""
         closest = Fraction(float(np.diff(self.edges).min()))
         kept = self.flips >= least_flips(self.epsilon, self.neighbours, closest)
         covers = f"a flip of each bit with probability {self.flips}/2^{FLIP_BITS}, levels at least {closest} apart"
         return formula(self.guarantee, 0.0 if kept else 1.0, "kernel", covers)
 
     def draw(self, digests: Words, values: Any, source: Source, key: Words | None = None) -> Words:
-        """Return the words of the hash key, then the bits: bit c s + place of column c, the negative columns first."""
+        # The bits: bit c s + place of column c, the negative columns first.
         from dpsieve.sparse.bit_loops import set_bits
 
         cells = np.zeros(self.words, np.uint64)
@@ -175,7 +140,6 @@ class Alp(Embedding):
         return cells
 
     def get(self, cells: Words, digests: Words) -> Floats:
-        """Return an estimate for each entry: the value of its likeliest level."""
         words, negative = hash_words(cells[:KEY_WORDS], digests, 1), self.levels if self.signed else 0
         return self.values_at(
             likeliest_levels(cells[KEY_WORDS:], words, self.places, self.columns, negative, self.flip)
@@ -255,6 +219,9 @@ class Alp(Embedding):
         return levels
 
 
+_A = TypeVar("_A", bound=Alp)
+
+
 def alp(
     epsilon: float,
     sparsity: int,
@@ -263,9 +230,8 @@ def alp(
     neighbours: Relation,
     alpha: float | None = None,
     bits: float = 300.0,
-    shape: str = "even",
     signed: bool = False,
-    unit: str | None = None,
+    unit: str = "",
 ) -> Alp:
     """Return the ALP mechanism for about `sparsity` entries of at most `max_value`, at `bits` bits per entry.
 
@@ -279,7 +245,6 @@ def alp(
             least expected error, by public numbers alone.
         bits: stored per entry. More bits mean fewer collisions. With fewer than two per column, a column has fewer
             places than twice the entries, which still works, with a larger error.
-        shape: 'even', for an error that is the same for all values, or 'geometric', for one in proportion to them.
         signed: whether values may be below 0.
         unit: what is added or removed.
 
@@ -287,26 +252,44 @@ def alp(
     >>> made.gap, made.levels, made.places, [round(error, 1) for error in made.expected_error()]
     (2.0, 30, 1000000, [2.4, 1.5])
     """
-    epsilon, name = validate.positive_epsilon(epsilon), check_relation(neighbours)
-    count = check_sparsity(sparsity)
+    near, top, bits, alpha = check_shape(epsilon, sparsity, neighbours, max_value, bits, alpha)
+
+    def make(gap: float) -> Alp:
+        flips = least_flips(epsilon, near, Fraction(gap))
+        levels = max(math.ceil(top / gap), 1)
+        check_levels(flips, levels)
+        while level_edges(gap, np.arange(1.0, levels + 1), near)[-1] < top:
+            levels += 1
+        places = max(int(bits * sparsity / (2 * levels if signed else levels)), 1)
+        return Alp(epsilon, near, sparsity, levels, places, flips, gap, signed=signed, unit=unit)
+
+    if alpha is not None:
+        return make(round_gap(alpha / epsilon, near))
+    most = bits / (4 if signed else 2)  # so that a column has two places per entry
+    return search_gap(make, max(_LEAST_ALPHA / epsilon, top / most), _LARGEST_ALPHA / epsilon, top, near)
+
+
+def check_shape(
+    epsilon: float, sparsity: int, neighbours: Relation, max_value: float, bits: float, alpha: float | None
+) -> tuple[Relation, float, float, float | None]:
+    """Check the arguments of `alp`; return the relation, the largest value, bits per entry and alpha."""
+    validate.positive_epsilon(epsilon)
+    validate.whole("sparsity", sparsity, low=1, high=10**10, hint=_SPARSITY)
     top = validate.between("max_value", max_value, 2.0**-100, 2.0**50, hint="Pass the largest value, such as 60.")
     bits = validate.between("bits", bits, 1.0, 10_000.0, hint="Pass how many bits to store per entry, such as 300.")
-    if not isinstance(shape, str) or shape not in SHAPES:
-        raise InvalidValue("shape is not known. Choose 'even' or 'geometric'.")
-    if not isinstance(signed, bool):
-        raise InvalidType("signed must be True or False. Pass signed=True for values below 0.")
     if alpha is not None:
         alpha = validate.between("alpha", alpha, 1e-3, 1e6, hint="Pass a factor such as alpha=3.0.")
-        made = _make_with_gap(epsilon, name, count, top, _gap(alpha / epsilon, name), bits, shape, signed)
-    else:
-        made = _search_gap(epsilon, name, count, top, bits, shape, signed)
-    return made if unit is None else replace(made, unit=unit)
+    return check_relation(neighbours), top, bits, alpha
 
 
-def check_sparsity(value: object) -> int:
-    """Return the expected number of entries."""
-    hint = "Pass about how many entries there are, such as sparsity=100_000; a public number, not a count of the data."
-    return validate.whole("sparsity", value, low=1, high=10**10, hint=hint)
+def check_levels(flips: int, levels: int) -> None:
+    """Raise for levels that are too close together, or too many."""
+    if flips >= 1 << FLIP_BITS - 1:
+        hint = "Pass a larger epsilon, or a larger alpha."
+        raise InvalidValue(f"epsilon is too small for so close levels. {hint}", argument="epsilon")
+    if levels > MOST_COLUMNS:
+        hint = "Pass a larger alpha, or a smaller max_value."
+        raise InvalidValue(f"alpha needs more than 2^16 levels. {hint}", argument="alpha")
 
 
 def least_flips(epsilon: float, neighbours: Relation, closest: Fraction) -> int:
@@ -323,14 +306,14 @@ def level_grid(gap: float, neighbours: Relation) -> float:
     return 1.0 if neighbours == "one_entry" else math.ldexp(1.0, math.frexp(gap)[1] - _GRID_BITS)
 
 
-def level_edges(gap: float, ratio: float, levels: int, neighbours: Relation) -> Floats:
-    """Return the values of levels, from 0 on."""
+def level_edges(gap: float, ends: Floats, neighbours: Relation) -> Floats:
+    """Return the values of levels, from 0 on; `ends` are those of the others in units of the gap, to be rounded."""
     grid = level_grid(gap, neighbours)
     with np.errstate(over="ignore"):
-        ends = np.cumsum(np.cumprod(np.full(levels, ratio)) / ratio) if ratio > 1 else np.arange(1.0, levels + 1)
         steps = np.floor(ends * (gap / grid) + 0.5)  # rounded so that what lies n apart stays n apart
     if not steps[-1] < _EXACT:
-        raise InvalidValue("gap, ratio and levels exceed the precision of floats. Pass fewer levels or less ratio.")
+        hint = "Pass fewer levels, or a smaller gap."
+        raise InvalidValue(f"levels exceed the precision of floats. {hint}", argument="levels")
     return np.append(0.0, steps * grid)
 
 
@@ -353,47 +336,16 @@ def _below(low: float, size: float, high: float, word: int, source: Source) -> b
     return way.below(lambda: (ball(size) - ball(low)) / (ball(high) - ball(low)))
 
 
-@lru_cache(maxsize=256)
-def _search_gap(
-    epsilon: float, neighbours: Relation, sparsity: int, top: float, bits: float, shape: str, signed: bool
-) -> Alp:
-    """Return the mechanism of the least expected error over a grid of distances between levels."""
-    most = bits / (4 if signed else 2)  # so that a column has two places per entry
+def search_gap(make: Callable[[float], _A], first: float, last: float, top: float, neighbours: Relation) -> _A:
+    """Return the mechanism of the least mean error over a grid of gaps, where half of the entries read are present."""
     widest = max(top, 1.0) if neighbours == "one_entry" else top
-    least, largest = _ALPHAS[shape]
-    first = min(widest, max(least / epsilon, top / most if shape == "even" else 0.0))
-    last = min(widest, max(largest / epsilon, 4 * first))
-    tried = first * (last / first) ** np.linspace(0, 1, _GAPS_TRIED)
-    gaps = sorted({_gap(float(gap), neighbours) for gap in tried})
-    made = [_make_with_gap(epsilon, neighbours, sparsity, top, gap, bits, shape, signed) for gap in gaps]
-    return min(made, key=_score)
+    first = min(widest, first)
+    last = min(widest, max(last, 4 * first))
+    gaps = {round_gap(float(gap), neighbours) for gap in first * (last / first) ** np.linspace(0, 1, _GAPS_TRIED)}
+    return min((make(gap) for gap in sorted(gaps)), key=lambda made: sum(made.expected_error()))
 
 
-def _score(made: Alp) -> float:
-    """Return the mean error, where half of the requested entries are present."""
-    return sum(made.expected_error()) / 2
-
-
-def _make_with_gap(
-    epsilon: float, neighbours: Relation, sparsity: int, top: float, gap: float, bits: float, shape: str, signed: bool
-) -> Alp:
-    flips = least_flips(epsilon, neighbours, Fraction(gap))
-    if flips >= 1 << FLIP_BITS - 1:
-        raise InvalidValue("epsilon is too small for so close levels. Pass a larger epsilon, or a larger alpha.")
-    p = flips / 2**FLIP_BITS
-    ratio = (4 * p * (1 - p)) ** -0.25 if shape == "geometric" else 1.0
-    levels = math.ceil(math.log1p(top * (ratio - 1) / gap) / math.log(ratio) if ratio > 1 else top / gap)
-    if levels > MOST_COLUMNS:
-        raise InvalidValue("alpha needs more than 2^16 levels. Pass a larger alpha, or a smaller max_value.")
-    levels = max(levels, 1)
-    while (edges := level_edges(gap, ratio, levels, neighbours))[-1] < top:
-        levels += 1
-    flips = least_flips(epsilon, neighbours, Fraction(float(np.diff(edges).min())))
-    places = max(int(bits * sparsity / (2 * levels if signed else levels)), 1)
-    return Alp(epsilon, neighbours, sparsity, levels, places, flips, gap, ratio, signed=signed)
-
-
-def _gap(wanted: float, neighbours: Relation) -> float:
+def round_gap(wanted: float, neighbours: Relation) -> float:
     """Return the nearest distance of levels that is whole, or has few binary digits."""
     grid = level_grid(wanted, neighbours)
     return max(math.floor(wanted / grid + 0.5), 1) * grid

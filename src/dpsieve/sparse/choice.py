@@ -1,29 +1,28 @@
 """The request for a private sparse vector, and its mechanisms, chosen from public numbers by their expected error."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple, Self, cast
+from typing import Annotated, Any, ClassVar, NamedTuple, NoReturn, Self, cast
 
 import numpy as np
 
 from dpsieve import validate
-from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.privacy.composed import Composed, Use, remaining
-from dpsieve.privacy.guarantee import Guarantee
-from dpsieve.privacy.mechanism import Mechanism
+from dpsieve.errors import InvalidValue
+from dpsieve.privacy.guarantee import Guarantee, unit_words
+from dpsieve.privacy.mechanism import Composed, Mechanism, Use, remaining
 from dpsieve.sparse.alp import Alp, alp
-from dpsieve.sparse.digests import Dimension, check_dimension
-from dpsieve.sparse.embedding import UNITS, Embedding, Errors, Relation, check_relation
+from dpsieve.sparse.digests import AnyDimension
+from dpsieve.sparse.embedding import UNITS, Embedding, Errors, Flag, Relation, VectorRelation, check_flag
 from dpsieve.sparse.entry_list import EntryList, entry_list
 from dpsieve.sparse.noisy_tables import MOST_ENTRIES, DenseLaplace, max_projection
 from dpsieve.sparse.private_sizes import PrivateNorm, PrivateSparsity
 from dpsieve.sparse.retrieval import FEWEST_BITS, MOST_BITS, WINDOW, least_starts, retrieval
+from dpsieve.validate import Check, Checked, Delta, is_between, is_whole, positive_epsilon
 
-VARIANTS = (
-    "auto", "retrieval", "alp", "histogram", "multiplicative", "max_projection", "dense", "cormode", "korolova",
-)  # fmt: skip
+VARIANTS = ("auto", "retrieval", "alp", "histogram", "max_projection", "dense")
+_OF_THESIS = ("multiplicative", "cormode", "korolova")
 SHARE_FOR_SIZE = 0.05  # of epsilon, for the number of entries or their total, where none is promised
 LIST_SHARES = (0.15, 0.25, 0.35, 0.5)  # of the rest, for large entries listed by name
 BITS = 300.0  # an entry, of the variants with levels
@@ -36,6 +35,17 @@ MISS = 1e-6  # the probability that an estimated size is too small, where that c
 _LONGEST = 1000
 _DENSE = 4096  # so few indices get noise each
 _DENSE_BITS = 64
+
+
+def _optional(check: Check) -> Check:
+    return lambda value, name: value if value is None else check(value, name)
+
+
+def _positive(hint: str) -> Check:
+    return _optional(is_between(1e-9, 2.0**53, hint))
+
+
+_SIZE = "Pass a bound on the number of entries, such as sparsity=100_000."
 
 
 class Recipe(NamedTuple):
@@ -69,91 +79,77 @@ class Cells(NamedTuple):
 
 
 @dataclass(frozen=True)
-class VectorRequest:
+class VectorRequest(Checked):
     """The validated arguments of `SparseVector.private`."""
 
-    neighbours: Relation
-    dimension: Dimension
-    epsilon: float
-    delta: float
+    variants: ClassVar[tuple[str, ...]] = VARIANTS
+    with_cells: ClassVar[tuple[str, ...]] = ("alp", "histogram", "max_projection")
+    """Those with levels or maxima, beside which large entries may be listed by name."""
+
+    neighbours: VectorRelation
+    dimension: AnyDimension
+    epsilon: Annotated[float, positive_epsilon]
+    delta: Delta
     variant: str
-    max_value: float | None
-    sparsity: int | None
-    total: float | None
-    signed: bool
-    threshold: bool | None
-    bits: float | None
-    alpha: float | None
+    max_value: Annotated[float | None, _positive("Pass a bound on values, such as max_value=1000.")]
+    sparsity: Annotated[int | None, _optional(is_whole(1, MOST_SIZE, _SIZE))]
+    total: Annotated[float | None, _positive("Pass a bound on the sum of all absolute values.")]
+    signed: Flag
+    threshold: Annotated[bool | None, _optional(check_flag)]
+    bits: Annotated[float | None, _positive("Pass how many bits to use per entry, such as bits=300.")]
+    alpha: Annotated[float | None, _positive("Pass a number such as alpha=3.0.")]
     unit: str
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
         """Return a request from arguments by name."""
-        asked = {field.name: given[field.name] for field in fields(cls)}
-        asked["unit"] = asked["unit"] or UNITS[check_relation(asked["neighbours"])]
-        return cls(**asked)
+        return cls(**{field.name: given[field.name] for field in fields(cls)})
 
     def __post_init__(self) -> None:
-        if not isinstance(self.variant, str) or self.variant not in VARIANTS:
-            raise InvalidValue(f"variant is not known. Choose one of {', '.join(VARIANTS)}.")
-        if not isinstance(self.signed, bool) or not (self.threshold is None or isinstance(self.threshold, bool)):
-            raise InvalidType("signed and threshold must be True or False.")
-        positive = {
-            "max_value": "Pass a bound on values, such as max_value=1000.",
-            "total": "Pass a bound on the sum of all absolute values.",
-            "bits": "Pass how many bits to use per entry, such as bits=300.",
-            "alpha": "Pass a number such as alpha=3.0.",
-        }
-        checked = {
-            name: validate.between(name, getattr(self, name), 1e-9, 2.0**53, hint=hint)
-            for name, hint in positive.items()
-            if getattr(self, name) is not None
-        }
-        if self.sparsity is not None:
-            hint = "Pass a bound on the number of entries, such as sparsity=100_000."
-            checked["sparsity"] = validate.whole("sparsity", self.sparsity, low=1, high=MOST_SIZE, hint=hint)
-        validate.store(
-            self,
-            neighbours=check_relation(self.neighbours),
-            dimension=check_dimension(self.dimension),
-            epsilon=validate.positive_epsilon(self.epsilon),
-            delta=validate.delta(self.delta),
-            **checked,
-        )
-        validate.store(self, unit=self.guarantee.unit)
+        if self.variant in _OF_THESIS and self.variant not in self.variants:
+            hint = "Use dpsieve.papers.thesis.private_vector."
+            raise InvalidValue(f"variant={self.variant!r} is for comparison. {hint}", argument="variant")
+        if not isinstance(self.variant, str) or self.variant not in self.variants:
+            raise InvalidValue(f"variant is not known. Choose one of {', '.join(self.variants)}.", argument="variant")
+        super().__post_init__()
+        validate.store(self, unit=unit_words(self.unit or UNITS[self.neighbours]))
         if len(self.unit) > _LONGEST:
-            raise InvalidValue("unit is longer than 1,000 characters. Use a shorter unit description.")
-        self._refuse()
+            hint = "Use a shorter unit description."
+            raise InvalidValue(f"unit is longer than 1,000 characters. {hint}", argument="unit")
+        self.check_variant()
 
-    def _refuse(self) -> None:
+    def check_variant(self) -> None:
         """Raise if the variant does not support the request."""
         variant = self.chosen
         if variant in ("retrieval", "histogram") and self.neighbours == "l1":
             why = "as one unit of l1 distance may change many entries"
-            raise InvalidValue(f"variant={variant!r} is for neighbours='one_entry', {why}. Use variant='alp'.")
-        if variant in ("retrieval", "korolova") and self.delta == 0:
-            raise InvalidValue(f"variant={variant!r} needs a delta above zero. Pass delta=1e-8.")
-        if variant in ("dense", "cormode") and isinstance(self.dimension, str):
-            why = "noise goes to every index that there is, and keys have no last one"
-            raise InvalidValue(f"variant={variant!r} needs a number as dimension: {why}.")
-        if variant == "korolova" and self.dimension == "any":
-            raise InvalidValue("variant='korolova' lists keys by name, and dimension='any' has none. Use 'retrieval'.")
-        if variant in ("dense", "cormode", "korolova", "retrieval") and self.threshold is not None:
-            raise InvalidValue(f"threshold is not for variant={variant!r}. Leave it out.")
-        if variant not in ("alp", "histogram", "multiplicative") and self.alpha is not None:
-            raise InvalidValue(f"alpha is not for variant={variant!r}. Leave it out.")
+            self.refuse("neighbours", f"'one_entry', {why}. Use variant='alp'")
+        if variant == "retrieval" and self.delta == 0:
+            self.refuse("delta", "a delta above zero. Pass delta=1e-8")
+        if variant == "dense" and isinstance(self.dimension, str):
+            self.refuse("dimension", "a number: noise goes to every index that there is, and keys have no last one")
+        if variant not in self.with_cells and self.threshold is not None:
+            self.refuse("threshold", "None. Leave it out")
+        if (variant not in self.with_cells or variant == "max_projection") and self.alpha is not None:
+            self.refuse("alpha", "None. Leave it out")
         if variant == "max_projection" and self.signed:
-            raise InvalidValue("signed is not for variant='max_projection', of largest values. Use variant='alp'.")
-        levels = variant not in ("dense", "cormode", "korolova", "retrieval")
-        if levels and not self._can_list and (self.threshold or self._largest_value is None):
+            self.refuse("signed", "False, as it stores largest values. Use variant='alp'")
+        if variant not in self.with_cells:
+            return
+        if not self._can_list and (self.threshold or self._largest_value is None):
             why = "needs a number as dimension, or keys of one kind and a delta above zero"
-            raise InvalidValue(f"a list of large entries {why}. Pass max_value and no threshold, or delta=1e-8.")
-        if levels and self._largest_value is None and self.threshold is False:
-            raise InvalidValue("threshold=False needs a bound on values. Pass max_value.")
+            hint = "Pass max_value and no threshold, or delta=1e-8."
+            raise InvalidValue(f"a list of large entries {why}. {hint}", argument="threshold")
+        if self._largest_value is None and self.threshold is False:
+            raise InvalidValue("threshold=False needs a bound on values. Pass max_value.", argument="threshold")
+
+    def refuse(self, argument: str, needed: str) -> NoReturn:
+        """Raise for an argument that the variant does not support."""
+        raise InvalidValue(f"{argument} of variant={self.variant!r} must be {needed}.", argument=argument)
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """What is promised."""
+        """The promise."""
         return Guarantee(self.epsilon, self.delta, unit=self.unit)
 
     @property
@@ -178,7 +174,7 @@ class VectorRequest:
     @cached_property
     def size(self) -> PrivateSparsity | PrivateNorm | None:
         """The mechanism that estimates the size, where none is promised and one is needed."""
-        if self.sparsity or self.total or self.chosen in ("dense", "cormode", "korolova"):
+        if self.sparsity or self.total or self.chosen == "dense":
             return None
         share = self.epsilon * SHARE_FOR_SIZE
         if self.neighbours == "l1":
@@ -192,9 +188,6 @@ class VectorRequest:
         if self.chosen == "dense":
             made = DenseLaplace(self.epsilon, self.neighbours, cast(int, self.dimension), self.signed, self.unit)
             return Recipe(None, made, "few indices: noise on each of them")
-        if self.chosen in ("cormode", "korolova"):
-            part = self._list(self.epsilon, self.delta if self.chosen == "korolova" else 0.0)
-            return Recipe(part, None, "large entries by name alone")
         count, total = self.sparsity, self.total
         if size is not None:
             count, total = (None, min(size, _MOST_TOTAL)) if self.neighbours == "l1" else (min(size, MOST_SIZE), None)
@@ -202,7 +195,7 @@ class VectorRequest:
             return self._retrieval(count or math.ceil(total or 1))
         best = self.cells
         return best.recipe._replace(
-            embedding=self._cells(best.variant, best.epsilon, best.largest, best.alpha, count, total)
+            embedding=self.make_cells(best.variant, best.epsilon, best.largest, best.alpha, count, total)
         )
 
     def mechanism(self, recipe: Recipe) -> Mechanism:
@@ -221,55 +214,51 @@ class VectorRequest:
         Small is about twice the noise 1/epsilon, and middling 12 times: below where entries are listed by name.
         """
         other = self.variant == "auto" and not self.signed and self.alpha is None
-        tried = [made for variant in (self.chosen, *["max_projection"] * other) for made in self._try_cells(variant)]
+        tried = [made for variant in (self.chosen, *["max_projection"] * other) for made in self.try_cells(variant)]
         largest = self._largest_value or 2 * max(made.largest for made in tried)
         step = 1 / self.epsilon if self.neighbours == "l1" else max(1.0, 1 // self.epsilon)
         values = [min(value, largest) for value in (0.0, 2 * step, 12 * step, largest)]
         return min(tried, key=lambda made: made.recipe.expected_error(values))
 
-    def _try_cells(self, variant: str) -> Iterator["Cells"]:
+    def try_cells(self, variant: str) -> Iterator["Cells"]:
         """Yield cells for all values, and cells beside a list of large entries, where the request allows them."""
-        plain = self._largest_value is not None and self.threshold is not True
-        if self._largest_value is not None and plain:
-            yield self._with_cells(
-                variant, self.remaining_epsilon, self._largest_value, None, f"{variant} for all values"
-            )
-        proportional = (
-            variant == "multiplicative" and plain
-        )  # made for relative errors, not for small errors of large values
-        if self._can_list and self.threshold is not False and not proportional:
+        epsilon, largest = self.remaining_epsilon, self._largest_value
+        plain = largest is not None and self.threshold is not True
+        if largest is not None and plain:
+            yield self._with_cells(variant, epsilon, largest, None, f"{variant} for all values")
+        if self._can_list and self.threshold is not False:
             for share in LIST_SHARES:
-                part = self._list(self.remaining_epsilon * share, self.delta)
-                if plain and part.threshold >= (self._largest_value or 0.0):  # nothing would be listed
+                part = self.make_list(epsilon * share, self.delta)
+                if plain and part.threshold >= (largest or 0.0):  # nothing would be listed
                     continue
                 why = f"large entries by name with {share:.0%} of the budget, {variant} for smaller values"
-                yield self._with_cells(
-                    variant, remaining(self.remaining_epsilon, part.epsilon), part.threshold, part, why
-                )
+                yield self._with_cells(variant, remaining(epsilon, part.epsilon), part.threshold, part, why)
 
     def _with_cells(
         self, variant: str, epsilon: float, largest: float, entry_list: EntryList | None, reason: str
     ) -> "Cells":
-        made = self._cells(variant, epsilon, largest, self.alpha, REFERENCE, None)
+        made = self.make_cells(variant, epsilon, largest, self.alpha, REFERENCE, None)
         alpha = made.gap * (1.0 if made.neighbours == "one_entry" else epsilon) if isinstance(made, Alp) else None
         return Cells(variant, epsilon, largest, alpha, Recipe(entry_list, made, reason))
 
-    def _cells(
+    def make_cells(
         self, variant: str, epsilon: float, largest: float, alpha: float | None, count: int | None, total: float | None
     ) -> Embedding:
-        near: Relation = "l1" if variant == "alp" else self.neighbours  # the loss of Algorithm 4 is that of l1
+        """Return the cells for values up to the largest, given a number of entries or their total."""
         bits = self.bits or BITS
         if variant == "max_projection":
             # Section 2.8: with a total n, the error by collisions is at most n / places, here about 1 / (4 epsilon).
             count = count or max(1, math.ceil((total or 1.0) * epsilon / 8))
-            return max_projection(epsilon, count, largest, neighbours=near, bits=bits, unit=self.unit)
+            return max_projection(epsilon, count, largest, neighbours=self.neighbours, bits=bits, unit=self.unit)
+        near: Relation = "l1" if variant == "alp" else self.neighbours  # the loss of Algorithm 4 is that of l1
         if alpha is not None and near == "one_entry":
             alpha *= epsilon
-        shape = "geometric" if variant == "multiplicative" else "even"
         # With a total n, entries at the first level or above are at most about n / gap.
         count = count or max(1, math.ceil((total or 1.0) * epsilon / (alpha or 1.0)))
-        more = {"shape": shape, "signed": self.signed, "unit": self.unit}
-        return alp(epsilon, count, largest, neighbours=near, alpha=alpha, bits=bits, **more)  # type: ignore[arg-type]
+        shape = {"alpha": alpha, "bits": bits, "signed": self.signed, "unit": self.unit}
+        return self.make_levels(epsilon, count, largest, neighbours=near, **shape)
+
+    make_levels: ClassVar[Callable[..., Alp]] = staticmethod(alp)
 
     def _retrieval(self, count: int) -> Recipe:
         delta = remaining(self.delta, self.size.guarantee.delta) if self.size else self.delta
@@ -283,12 +272,13 @@ class VectorRequest:
             few = f", with bits={self.bits:g} per entry" if bits else ""
             why = f"values up to {most:,} cannot be distinguished at epsilon={self.epsilon:g}{few}"
             fix = "Pass a lower max_value, other bits, or variant='max_projection'."
-            raise InvalidValue(f"variant='retrieval' does not fit: {why}. {fix}") from None
+            raise InvalidValue(f"variant='retrieval' does not fit: {why}. {fix}", argument="max_value") from None
         reason = "delta allows the values themselves, behind a random linear system"
         promise = "" if self.size else f"; private as long as there are at most {count:,} entries"
         return Recipe(None, made, reason + promise)
 
-    def _list(self, epsilon: float, delta: float) -> EntryList:
+    def make_list(self, epsilon: float, delta: float) -> EntryList:
+        """Return the list of large entries for a part of the budget."""
         near, signed, unit = self.neighbours, self.signed, self.unit
         return entry_list(epsilon, delta, neighbours=near, dimension=self.dimension, signed=signed, unit=unit)
 

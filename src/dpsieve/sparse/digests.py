@@ -10,7 +10,7 @@ placed. So for entries fixed before, they are computationally independent and un
 `randomness.source`. The key is published with the cells.
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -33,14 +33,17 @@ _PER_BLOCK = 2
 _MOST_BLOCKS = 8  # distinguished by the upper three bits of a digest, which are free
 
 
-def check_dimension(value: object) -> Dimension:
+def check_dimension(value: object, name: str = "dimension") -> Dimension:
     """Return how many indices there are, or the kind of keys."""
     hint = "Pass how many indices there are, such as dimension=2**40, or the kind of keys, such as dimension='text'."
     if isinstance(value, str):
         if value not in KINDS:
-            raise InvalidValue(f"dimension is not a kind of keys. {hint}")
+            raise InvalidValue(f"{name} is not a kind of keys. {hint}", argument=name)
         return value  # type: ignore[return-value]
-    return validate.whole("dimension", value, low=1, high=2**64, hint=hint)
+    return validate.whole(name, value, low=1, high=2**64, hint=hint)
+
+
+AnyDimension = Annotated[Dimension, check_dimension]
 
 
 def read_items(values: Any, dimension: Dimension, name: str) -> pa.Array:
@@ -51,7 +54,7 @@ def read_items(values: Any, dimension: Dimension, name: str) -> pa.Array:
         if not len(items):
             return pa.array([], column_type(dimension))
         if items.type != column_type(dimension):
-            raise InvalidType(f"{name} holds another kind of keys than dimension={dimension!r}. {hint}")
+            raise InvalidType(f"{name} holds another kind of keys than dimension={dimension!r}. {hint}", argument=name)
         if dimension != "integers" and int(np.diff(_offsets(items)).max()) > MOST_BYTES:
             raise InvalidValue(f"{name} holds a key of more than 2^16 bytes. Pass shorter keys.")
         return items

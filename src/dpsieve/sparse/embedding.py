@@ -5,12 +5,14 @@ from abc import abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import cached_property
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from dpsieve import validate
-from dpsieve.errors import InvalidValue
+from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.privacy.guarantee import Guarantee, unit_words
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Words
@@ -20,15 +22,50 @@ UNITS: dict[Relation, str] = {"l1": "one in total over any entries", "one_entry"
 """What is added or removed between neighbouring vectors."""
 
 
-class Embedding(Mechanism):
-    """A mechanism that turns the entries of a vector into cells, and cells and an index into an estimate.
+def check_relation(value: object, name: str = "neighbours") -> Relation:
+    """Return a checked name of a neighbour relation between vectors."""
+    if not isinstance(value, str) or value not in UNITS:
+        hint = "Choose 'one_entry' (whole counts, one of which changes by 1) or 'l1' (real values, a total of 1)."
+        raise InvalidValue(f"{name} is not a relation between vectors. {hint}", argument=name)
+    return value
+
+
+def check_flag(value: object, name: str) -> bool:
+    """Return a checked boolean."""
+    if not isinstance(value, bool):
+        raise InvalidType(f"{name} must be True or False. Pass one of them.", argument=name)
+    return value
+
+
+VectorRelation = Annotated[Relation, check_relation]
+Flag = Annotated[bool, check_flag]
+
+
+class VectorMechanism(Mechanism):
+    """A mechanism for vectors: what all of them promise.
 
     Neighbouring vectors x, x' are those of `neighbours`: 'l1', sum over i of |x_i - x'_i| <= 1, for real values; or
     'one_entry', whole values where one differs by 1. An absent entry is 0.
+
+    Attributes:
+        unit: what is added or removed; an empty one stands for that of the neighbours.
     """
 
+    epsilon: float
     neighbours: Relation
     unit: str
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        validate.store(self, unit=UNITS[self.neighbours] if self.unit == "" else unit_words(self.unit))
+
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        return Guarantee(self.epsilon, getattr(self, "delta", 0.0), unit=self.unit)
+
+
+class Embedding(VectorMechanism):
+    """A mechanism that turns the entries of a vector into cells, and cells and an index into an estimate."""
 
     @property
     @abstractmethod
@@ -109,11 +146,3 @@ def in_threads(work: Callable[[int, int], None], count: int, each: int) -> None:
     cuts = [count * part // (4 * threads) for part in range(4 * threads + 1)]
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(work, cuts[:-1], cuts[1:]))
-
-
-def check_relation(value: object) -> Relation:
-    """Return a checked name of a neighbour relation between vectors."""
-    if not isinstance(value, str) or value not in UNITS:
-        hint = "Choose 'one_entry' (whole counts, one of which changes by 1) or 'l1' (real values, a total of 1)."
-        raise InvalidValue(f"neighbours is not a relation between vectors. {hint}")
-    return value

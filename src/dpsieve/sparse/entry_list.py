@@ -3,8 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,20 +15,18 @@ from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import Ball, ball, upper
 from dpsieve.privacy.certificate import Certificate
-from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.randomness.source import Source
 from dpsieve.randomness.tables import ExactTable, FallingSums
-from dpsieve.sparse.digests import Dimension, check_dimension
-from dpsieve.sparse.embedding import Errors, Relation
-
-from dpsieve.sparse.grid_noise import (  # isort: skip
-    MOST_VALUE, GridMechanism, GridNoise, check_flag, check_noise, clamp, flip_coins,
-)  # fmt: skip
+from dpsieve.sparse.digests import AnyDimension, Dimension, check_dimension
+from dpsieve.sparse.embedding import Errors, Flag, Relation, VectorRelation
+from dpsieve.sparse.grid_noise import MOST_VALUE, GridMechanism, GridNoise, NoiseEpsilon, clamp, flip_coins
 from dpsieve.types import Floats, Ints, Words
+from dpsieve.validate import Delta, is_between, is_positive
 
 _MOST_FALSE = 2.0**24
 _MEAN = 4096.0  # of a part of the zeros: its table has about 1,200 rows
 _ENOUGH = "Pass what entry_list computes, or more."
+_THRESHOLD = "Pass a value above 0 and at most 2^40."
 
 
 @register("entry_list")
@@ -37,7 +34,7 @@ _ENOUGH = "Pass what entry_list computes, or more."
 class EntryList(GridMechanism):
     """The entries that reach the threshold t with noise X (`grid_noise`); entries that are not listed count as 0.
 
-    Neighbouring vectors are those of `neighbours`, see `Embedding`. Values are clamped to 2^40; where `signed` is
+    Neighbouring vectors are those of `neighbours`, see `VectorMechanism`. Values are clamped to 2^40; where `signed` is
     False, also to 0 from below.
 
     With delta = 0 (Cormode, Procopiuc, Srivastava and Tran 2012): every one of the d = `dimension` entries gets noise,
@@ -49,56 +46,35 @@ class EntryList(GridMechanism):
     listed if it reaches t on its own side of 0. A real value |x_i| < 1 is first made its sign, with probability |x_i|,
     or else 0, which is not listed. With q = P[1 + X >= t] the list is (epsilon, q)-private for both relations, and
     no better: an entry of value 1, that the neighbour does not have, is listed with probability q.
-
-    Proof. Let L be the distribution of a listed entry of value 1. An entry |x| <= 1 is listed with probability |x| q,
-    as L; a larger one as its noise says. For whole values, an entry that appears or disappears costs q, and any other
-    change is one between noisy values. For real values, go from x to x' in two steps.
-
-    (1) Entries |x_i| <= 1 move towards x'_i, up to 1 or -1 at most: a move by a_i changes the probability of any set of
-    outputs by at most a_i q. (2) The others move by d_i. If they stay at 1 or above, that costs a factor
-    e^(epsilon d_i). Else x_i = 1 + b and x'_i = 1 - a with a + b = d_i (or both negative). An output o has
-    P[o | x_i] <= e^(epsilon b) q L(o) and P[o | x'_i] = (1 - a) q L(o), and not to be listed is likelier for x'_i. So
-    P[. | x_i] <= e^(epsilon d_i) P[. | x'_i] plus a measure of mass
-    r_i = q e^(epsilon d_i) max(0, e^(-epsilon a) - (1 - a)) <= a q e^(-epsilon (1 - d_i)), as
-    e^(-epsilon a) - (1 - a) is convex, 0 at a = 0 and e^(-epsilon) at a = 1. When the entries are exchanged one after
-    another, r_i is multiplied by at most e^(epsilon D), where D <= 1 - d_i is the sum of the other d: at most a q.
-
-    Together, the factors are at most e^epsilon, and the rest is at most q times the sum of all a, which is at most q.
+    Proof: docs/vectors.md#proof-lists-of-large-entries.
 
     Attributes:
         dimension: the number of indices, or the kind of keys (see `digests`).
         threshold: t, a whole number of steps of the grid of the noise.
     """
 
-    epsilon: float
-    delta: float
-    neighbours: Relation
-    dimension: Dimension
-    threshold: float
-    signed: bool = False
+    epsilon: NoiseEpsilon
+    delta: Delta
+    neighbours: VectorRelation
+    dimension: AnyDimension
+    threshold: Annotated[float, is_positive(_THRESHOLD), is_between(0.0, MOST_VALUE, _THRESHOLD)]
+    signed: Flag = False
     unit: str = ""
 
     def __post_init__(self) -> None:
-        delta, dimension = validate.delta(self.delta), check_dimension(self.dimension)
-        hint = "Pass a value above 0 and at most 2^40."
-        limit = validate.positive("threshold", self.threshold, hint=hint)
-        limit = validate.between("threshold", limit, 0.0, MOST_VALUE, hint=hint)
-        self._store(delta=delta, dimension=dimension, threshold=limit, signed=check_flag("signed", self.signed))
+        super().__post_init__()
+        limit = self.threshold
         if not (limit * 2.0**self.noise.digits).is_integer():
             step = 2.0**-self.noise.digits
-            raise InvalidValue(f"threshold={limit!r} is not a multiple of {step}, the step of values. {_ENOUGH}")
-        if delta == 0 and isinstance(dimension, str):
+            raise _refuse(f"threshold={limit!r} is not a multiple of {step}, the step of values. {_ENOUGH}")
+        if self.delta == 0 and isinstance(self.dimension, str):
             hint = "Pass the number of indices as dimension, or a delta such as 1e-8."
-            raise InvalidValue(f"delta=0 lists false entries too, which cannot be drawn from all possible keys. {hint}")
-        if delta == 0 and self.false_entries > _MOST_FALSE:
-            raise InvalidValue(f"threshold={limit:g} lists more than 2^24 entries falsely. Pass a larger threshold.")
-        if delta and (limit < 1 or upper(self._shown) > delta):
-            raise InvalidValue(f"threshold={limit:g} shows rare entries more often than delta. {_ENOUGH}")
-
-    @cached_property
-    def guarantee(self) -> Guarantee:
-        """The promise for neighbouring vectors."""
-        return Guarantee(self.epsilon, self.delta, unit=self.unit)
+            why = "delta=0 lists false entries too, which cannot be drawn from all possible keys"
+            raise InvalidValue(f"{why}. {hint}", argument="delta")
+        if self.delta == 0 and self.false_entries > _MOST_FALSE:
+            raise _refuse(f"threshold={limit:g} lists more than 2^24 entries falsely. Pass a larger threshold.")
+        if self.delta and (limit < 1 or upper(self._shown) > self.delta):
+            raise _refuse(f"threshold={limit:g} shows rare entries more often than delta. {_ENOUGH}")
 
     @property
     def false_entries(self) -> float:
@@ -106,14 +82,12 @@ class EntryList(GridMechanism):
         return 0.0 if isinstance(self.dimension, str) or self.delta else self.dimension * float(upper(self._lifted))
 
     def certify(self) -> Certificate:
-        """Return the certificate, by proven bounds on the noise and on its tail."""
         covers = "noise on all entries, of which the large ones are listed"
         if self.delta:
             covers = "noise on entries that are not 0, and the probability that one of value 1 is listed"
         return self.noise.certificate(self.guarantee, covers, upper(self._shown) if self.delta else 0.0)
 
     def spends(self) -> tuple[Spend, ...]:
-        """Return the curve of the noise, where nothing else is spent."""
         return (Approximate(self.epsilon, self.delta),) if self.delta else self.noise.spends()
 
     def draw(self, keys: pa.Array, values: Any, source: Source) -> tuple[pa.Array, Floats]:
@@ -135,10 +109,6 @@ class EntryList(GridMechanism):
             keys = pa.array(indices)
         order = pc.array_sort_indices(keys)
         return keys.take(order), self.noise.values(steps[order.to_numpy()])
-
-    def share(self, value: float) -> float:
-        """Return the probability that an entry of this value is listed."""
-        return self.listed(value)[0]
 
     def listed(self, value: float) -> tuple[float, Errors]:
         """Return the probability that an entry of this value is listed, and the distribution of its error if it is."""
@@ -206,6 +176,10 @@ class EntryList(GridMechanism):
                 yield share, Errors.of(sign * (found.values + own) - value, found.masses)
 
 
+def _refuse(why: str) -> InvalidValue:
+    return InvalidValue(why, argument="threshold")
+
+
 def entry_list(
     epsilon: float,
     delta: float = 0.0,
@@ -225,7 +199,7 @@ def entry_list(
     >>> entry_list(1.0, 1e-8, neighbours="one_entry", dimension="text").threshold
     20.0
     """
-    noise = GridNoise(*check_noise(epsilon, neighbours, unit)[:2])
+    noise = GridNoise(epsilon, neighbours)
     delta, dimension, ones = validate.delta(delta), check_dimension(dimension), 1 << noise.digits
     if threshold is not None:
         given = validate.between("threshold", threshold, 0.0, MOST_VALUE, hint="Pass a value above 0, at most 2^40.")

@@ -19,45 +19,43 @@ move all of them by a whole step.
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
-from dpsieve import validate
 from dpsieve.accounting.spends import Approximate, DiscreteLaplace, Spend
-from dpsieve.errors import InvalidType
 from dpsieve.exact.balls import Ball, ball, first_whole, precision, upper
 from dpsieve.privacy.certificate import Certificate, formula
-from dpsieve.privacy.guarantee import Guarantee, unit_words
-from dpsieve.privacy.mechanism import Mechanism
+from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.randomness.noise import discrete_laplace, laplace_scale
 from dpsieve.randomness.source import Source
-from dpsieve.sparse.embedding import UNITS, Errors, Relation, check_relation
+from dpsieve.sparse.embedding import Errors, VectorMechanism, VectorRelation
 from dpsieve.types import Bools, Floats, Ints
+from dpsieve.validate import Checked, is_between
 
 MOST_VALUE = 2.0**40
 """Values further from 0 are clamped to this, which brings no two vectors further apart."""
-_LEAST_EPSILON = 1e-8
+NoiseEpsilon = Annotated[float, is_between(1e-8, 500.0, "Pass a budget such as epsilon=1.0.")]
+
 _FINE = 10  # bits by which the grid is finer than 1/epsilon
 _BITS = 256
 _BLOCKS_PER_SCALE, _SCALES = 64, 40  # of distributions of errors; e^-40 is negligible beside what floats hold
 
 
 @dataclass(frozen=True)
-class GridNoise:
+class GridNoise(Checked):
     """Noise for values where neighbours differ by a total of 1; see the head of this module.
 
-    Attributes:
-        digits: j, where the grid has steps of 2^-j; 0 for whole values.
-        scale: of the noise, in steps.
+    >>> GridNoise(1.0, "l1").digits
+    10
     """
 
-    epsilon: float
-    neighbours: Relation
+    epsilon: NoiseEpsilon
+    neighbours: VectorRelation
 
     @cached_property
     def digits(self) -> int:
-        """The number of binary digits after the point."""
+        """The j of the step 2^-j; 0 for whole values."""
         part, power = math.frexp(self.epsilon)  # exact, as stored cells are read with it: the ceiling of log2(epsilon)
         return 0 if self.neighbours == "one_entry" else max(0, power - (part == 0.5) + _FINE)
 
@@ -153,22 +151,8 @@ class GridNoise:
         return (low + high - 1) / 2, np.exp(-near / self.scale) * -np.expm1((low - high) / self.scale)
 
 
-class GridMechanism(Mechanism):
-    """A mechanism with this noise: its common fields and what follows from them."""
-
-    epsilon: float
-    neighbours: Relation
-    unit: str
-
-    def _store(self, **checked: Any) -> None:
-        """Store checked fields, and check the common ones; an empty unit stands for that of the neighbours."""
-        epsilon, neighbours, unit = check_noise(self.epsilon, self.neighbours, self.unit)
-        validate.store(self, epsilon=epsilon, neighbours=neighbours, unit=unit, **checked)
-
-    @cached_property
-    def guarantee(self) -> Guarantee:
-        """The promise for neighbouring vectors."""
-        return Guarantee(self.epsilon, unit=self.unit)
+class GridMechanism(VectorMechanism):
+    """A mechanism with this noise."""
 
     @cached_property
     def noise(self) -> GridNoise:
@@ -176,7 +160,6 @@ class GridMechanism(Mechanism):
         return GridNoise(self.epsilon, self.neighbours)
 
     def spends(self) -> tuple[Spend, ...]:
-        """Return the curve of the noise."""
         return self.noise.spends()
 
 
@@ -199,18 +182,3 @@ def clamp(values: Any, low: float = 0.0, high: float = MOST_VALUE) -> Any:
     if values.dtype == np.int64:
         return np.clip(values, math.ceil(low), math.floor(high))
     return np.clip(values, low, high)
-
-
-def check_noise(epsilon: object, neighbours: object, unit: object) -> tuple[float, Relation, str]:
-    """Return checked epsilon, neighbours and unit; an empty unit stands for that of the neighbours."""
-    near = check_relation(neighbours)
-    hint = "Pass a budget such as epsilon=1.0."
-    text = UNITS[near] if unit == "" else unit_words(unit)
-    return validate.between("epsilon", epsilon, _LEAST_EPSILON, 500.0, hint=hint), near, text
-
-
-def check_flag(name: str, value: object) -> bool:
-    """Return a checked boolean."""
-    if not isinstance(value, bool):
-        raise InvalidType(f"{name} must be True or False. Pass one of them.")
-    return value

@@ -1,8 +1,8 @@
 """Tables of noisy values with one cell per look-up: one cell per index, or maxima over hashed places."""
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -11,14 +11,19 @@ from dpsieve.codec import register
 from dpsieve.privacy.certificate import Certificate
 from dpsieve.randomness.source import Source
 from dpsieve.sparse.digests import KEY_WORDS, hash_words
-from dpsieve.sparse.embedding import Embedding, Errors, Relation
-from dpsieve.sparse.grid_noise import MOST_VALUE, GridMechanism, check_flag, clamp
+from dpsieve.sparse.embedding import Embedding, Errors, Flag, Relation, VectorRelation
+from dpsieve.sparse.grid_noise import MOST_VALUE, GridMechanism, NoiseEpsilon, clamp
 from dpsieve.types import Floats, Ints, Words
+from dpsieve.validate import is_between, is_positive, is_whole
 
 MOST_ENTRIES = 2**24  # of a dense vector
 MOST_PLACES = 2**36
 _FINE = 8  # bits of the grid of real noise that cells leave out
 _CHUNK = 1 << 18  # cells at a time, a multiple of 64
+_DIMENSION = "Pass at most 2^24; for more indices or for keys, choose another variant."
+_PLACES = "Pass how many cells to store, such as places=1_000_000."
+_SPARSITY = "Pass about how many entries there are."
+_LARGEST = "Pass a bound on the values, at most 2^40, such as max_value=100."
 
 
 @register("dense_laplace")
@@ -31,41 +36,31 @@ class DenseLaplace(GridMechanism, Embedding):
     are clamped to 0 from below.
     """
 
-    epsilon: float
-    neighbours: Relation
-    dimension: int
-    signed: bool = False
+    epsilon: NoiseEpsilon
+    neighbours: VectorRelation
+    dimension: Annotated[int, is_whole(1, MOST_ENTRIES, _DIMENSION)]
+    signed: Flag = False
     unit: str = ""
-
-    def __post_init__(self) -> None:
-        hint = "Pass at most 2^24; for more indices or for keys, choose another variant."
-        dimension = validate.whole("dimension", self.dimension, low=1, high=MOST_ENTRIES, hint=hint)
-        self._store(dimension=dimension, signed=check_flag("signed", self.signed))
 
     @property
     def words(self) -> int:
-        """The number of stored words."""
         return KEY_WORDS + self.dimension
 
     def certify(self) -> Certificate:
-        """Return the certificate, by proven bounds on the noise."""
         return self.noise.certificate(self.guarantee, "noise on every entry")
 
     def draw(self, digests: Words, values: Any, source: Source, key: Words | None = None) -> Words:
-        """Return a hash key, which is not used, and the noisy entries, in steps."""
-        key = source.words(KEY_WORDS) if key is None else key
+        key = source.words(KEY_WORDS) if key is None else key  # not used
         real = clamp(values, self._low)
         dense = np.zeros(self.dimension, real.dtype)
         dense[digests[:, 0].astype(np.int64)] = real
         return np.concatenate([key, self.noise.add_noise(self.noise.steps(dense, source), source).view(np.uint64)])
 
     def get(self, cells: Words, digests: Words) -> Floats:
-        """Return the noisy entries of these indices."""
         steps = cells[KEY_WORDS:].view(np.int64)[digests[:, 0].astype(np.int64)]
         return np.maximum(self.noise.values(steps), -np.inf if self.signed else 0.0)
 
     def errors(self, value: float) -> Errors:
-        """Return the distribution of answer - value."""
         stored = float(np.clip(value, self._low, MOST_VALUE))
         noisy = self.noise.errors(stored)
         answers = np.maximum(noisy.values + stored, -np.inf if self.signed else 0.0)
@@ -98,18 +93,12 @@ class MaxProjection(GridMechanism, Embedding):
         max_value: the largest value that is stored.
     """
 
-    epsilon: float
-    neighbours: Relation
-    places: int
-    sparsity: int
-    max_value: float
+    epsilon: NoiseEpsilon
+    neighbours: VectorRelation
+    places: Annotated[int, is_whole(1, MOST_PLACES, _PLACES)]
+    sparsity: Annotated[int, is_whole(1, 2**40, _SPARSITY)]
+    max_value: Annotated[float, is_positive(_LARGEST), is_between(0.0, MOST_VALUE, _LARGEST)]
     unit: str = ""
-
-    def __post_init__(self) -> None:
-        hint = "Pass how many cells to store, such as places=1_000_000."
-        places = validate.whole("places", self.places, low=1, high=MOST_PLACES, hint=hint)
-        sparsity, most = check_size(self.sparsity, self.max_value)
-        self._store(places=places, sparsity=sparsity, max_value=most)
 
     @property
     def cell_bits(self) -> int:
@@ -118,18 +107,15 @@ class MaxProjection(GridMechanism, Embedding):
 
     @property
     def words(self) -> int:
-        """The number of stored words."""
         return KEY_WORDS + -(-self.places * self.cell_bits // 64)
 
     def certify(self) -> Certificate:
-        """Return the certificate, by proven bounds on the noise."""
         return self.noise.certificate(self.guarantee, "noise on every cell of a table of maxima")
 
     def draw(self, digests: Words, values: Any, source: Source, key: Words | None = None) -> Words:
-        """Return the hash key and the noisy maxima, in steps."""
-        key = source.words(KEY_WORDS) if key is None else key
         from dpsieve.sparse.bit_loops import pack
 
+        key = source.words(KEY_WORDS) if key is None else key
         real, cells = clamp(values, 0.0, self.max_value), self._cells(key, digests)
         order = np.argsort(cells, kind="stable")
         real, cells = real[order], cells[order]
@@ -144,7 +130,6 @@ class MaxProjection(GridMechanism, Embedding):
         return np.concatenate([key, packed])
 
     def get(self, cells: Words, digests: Words) -> Floats:
-        """Return the value of each cell, from 0 to `max_value`."""
         from dpsieve.sparse.bit_loops import unpack
 
         stored = unpack(cells[KEY_WORDS:], self.cell_bits, self._cells(cells[:KEY_WORDS], digests))
@@ -192,15 +177,6 @@ def max_projection(
     >>> made.places, made.cell_bits
     (50000, 6)
     """
-    sparsity, most = check_size(sparsity, max_value)
     bits = validate.between("bits", bits, 1.0, 2.0**20, hint="Pass bits for each entry, such as bits=300.")
-    each = MaxProjection(epsilon, neighbours, 1, sparsity, most, unit).cell_bits
-    return MaxProjection(epsilon, neighbours, max(1, int(bits * sparsity / each)), sparsity, most, unit)
-
-
-def check_size(sparsity: object, max_value: object) -> tuple[int, float]:
-    """Return the public bounds of a vector: on the number of its entries, and on their values."""
-    count = validate.whole("sparsity", sparsity, low=1, high=2**40, hint="Pass about how many entries there are.")
-    hint = "Pass a bound on the values, at most 2^40, such as max_value=100."
-    most = validate.positive("max_value", max_value, hint=hint)
-    return count, validate.between("max_value", most, 0.0, MOST_VALUE, hint=hint)
+    one = MaxProjection(epsilon, neighbours, 1, sparsity, max_value, unit)
+    return replace(one, places=max(1, int(bits * one.sparsity / one.cell_bits)))

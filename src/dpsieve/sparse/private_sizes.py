@@ -4,22 +4,21 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
-from dpsieve import validate
 from dpsieve.accounting.spends import Approximate, DiscreteLaplace, Spend
 from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import upper
 from dpsieve.privacy.certificate import Certificate
-from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.randomness.noise import discrete_laplace
 from dpsieve.randomness.source import Source, uniform_bits
-from dpsieve.sparse.embedding import Relation
-from dpsieve.sparse.grid_noise import MOST_VALUE, GridMechanism, check_flag, clamp
+from dpsieve.sparse.embedding import Flag, VectorRelation
+from dpsieve.sparse.grid_noise import MOST_VALUE, GridMechanism, NoiseEpsilon, clamp
 from dpsieve.types import Floats, Ints
+from dpsieve.validate import is_between
 
 _HALF = 20  # bits: whole values are summed in two halves, so that no sum overflows
 _MANTISSA = 53
@@ -34,20 +33,16 @@ class _NoisySize(GridMechanism):
         needed: whether the privacy of what follows rests on it; then `miss` is a part of delta.
     """
 
-    epsilon: float
-    miss: float
-    neighbours: Relation = "one_entry"
+    epsilon: NoiseEpsilon
+    miss: Annotated[float, is_between(1e-300, 0.5, "Pass a small probability such as miss=1e-6.")]
+    neighbours: VectorRelation = "one_entry"
     unit: str = ""
-    needed: bool = False
+    needed: Flag = False
 
-    def __post_init__(self) -> None:
-        miss = validate.between("miss", self.miss, 1e-300, 0.5, hint="Pass a small probability such as miss=1e-6.")
-        self._store(miss=miss, needed=check_flag("needed", self.needed))
-
-    @cached_property
-    def guarantee(self) -> Guarantee:
-        """The promise for neighbouring vectors."""
-        return Guarantee(self.epsilon, self.miss if self.needed else 0.0, unit=self.unit)
+    @property
+    def delta(self) -> float:
+        """The delta of the promise."""
+        return self.miss if self.needed else 0.0
 
     @cached_property
     def shift(self) -> int:
@@ -63,7 +58,6 @@ class _NoisySize(GridMechanism):
         return self.noise.tail_at_most(self.miss)
 
     def certify(self) -> Certificate:
-        """Return the certificate, by proven bounds on the noise."""
         covers = "discrete Laplace noise on one number"
         if not self.needed:
             return self.noise.certificate(self.guarantee, covers)

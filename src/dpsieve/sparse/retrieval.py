@@ -6,43 +6,32 @@ The table is drawn uniformly among those in which, for each key, the exclusive o
 window is its content. An absent key reads b fair bits, the content of the value 0.
 
 This carries the retrieval structures of Dietzfelbinger and Walzer 2019 (windows) from sets (Patel, Persiano, Seo and
-Yeo 2024) to counts.
-
-The k rows of the system are independent with high probability. Row i has w random bits in a window of w columns that
-starts at a column a_i, uniform in [0, n); all bits and starts are independent. Let rho = k / n. For every theta in
-(0, ln 2] with rho (e^theta - 1) < theta,
+Yeo 2024) to counts. The k rows of the system are independent with high probability: with windows of w columns that
+start at one of n, rho = k / n, and every theta in (0, ln 2] with rho (e^theta - 1) < theta,
 
     P[some rows sum to 0 over the bits] <= n e^(-theta w + rho (e^theta - 1)) / (1 - e^(rho (e^theta - 1) - theta)).
 
-Proof. If rows depend on each other, take a smallest set S that sums to 0. The windows of S cannot be divided into two
-groups that share no column, as each group would sum to 0 alone; so their union is an interval I of some length L >= w.
-Fix the starts. Each column of I is in a window of S, so the sums over S in the L columns are independent fair bits, and
-all are 0 with probability 2^-L. Let c be the number of rows whose windows lie in I; there are at most 2^c such sets S.
-So some set with union I sums to 0 with probability at most E[min(1, 2^(c-L))] <= E[e^(theta (c-L))]. The windows in I
-are those with one of m = L - w + 1 starts, so c is binomial, (k, m/n), and E[e^(theta c)] <= e^(rho m (e^theta - 1)).
-There are at most n intervals of each length. Summing over m = 1, 2, ... gives a geometric series, the bound. QED.
-
-A start is the upper word of n times a random word, which has each value with probability at most 1/n + 2^-64; so rho is
-(k / n) (1 + n 2^-64) in truth.
+Proof: docs/vectors.md#proof-retrieval-tables.
 """
 
 import math
 from dataclasses import KW_ONLY, dataclass
-from functools import cached_property
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from dpsieve import validate
 from dpsieve.codec import register
-from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import Ball, ball, first_whole, minimise, upper
 from dpsieve.privacy.certificate import Certificate, Part, whole_unit
-from dpsieve.privacy.guarantee import Guarantee, shown
+from dpsieve.privacy.guarantee import shown
 from dpsieve.randomness.source import Source
 from dpsieve.sparse.digests import KEY_WORDS, MOST_BYTES, hash_words
-from dpsieve.sparse.embedding import UNITS, Embedding, Errors, in_threads
+from dpsieve.sparse.embedding import Embedding, Errors, Flag, Relation, in_threads
 from dpsieve.sparse.retrieval_code import ContentCode, content_code
 from dpsieve.types import Floats, Ints, Words
+from dpsieve.validate import Delta, is_positive, is_whole, positive_epsilon
 
 WINDOW = 256
 FEWEST_BITS, MOST_BITS = 8, 63
@@ -52,6 +41,8 @@ _CHUNK = 1 << 16
 _NEAR = 1.05
 _SMALL = 0.01
 _LN2 = math.log(2)  # must be rounded down (it is)
+_DELTA, _SPARSITY = "Pass a small probability such as delta=1e-8.", "Pass the largest number of entries."
+_LARGEST, _MAKER = "Pass the largest value of an entry.", "or use the maker `retrieval`."
 
 
 @register("retrieval")
@@ -62,13 +53,9 @@ class Retrieval(Embedding):
     Neighbours x, x' are whole vectors that differ by 1 in one entry, one of them with at most `sparsity` entries that
     are not 0, so that together they have at most one more.
 
-    Privacy: let J be the keys of x and of x'. Draw the hash key. With probability at least 1 - delta the rows of J are
-    linearly independent (see above). Then, for both vectors, the table is distributed like this: draw a content for
-    each key of J, independently, b fair bits where the value is 0; then draw the table uniformly among the solutions.
-    (For a key of value 0 that leads to the uniform distribution on the solutions for the other keys, since all its
-    contents have equally many solutions; and that is how the table is drawn without it.) The two differ in the content
-    of one key alone, whose value changes by 1, and so by a factor of at most e^epsilon (`retrieval_code`). So
-    P[T] <= e^epsilon P'[T] + delta.
+    Privacy: with probability at least 1 - delta the rows of the keys of x and x' are linearly independent, and then the
+    two tables differ by the content of one key alone, whose value changes by 1, and so by a factor of at most e^epsilon
+    (docs/vectors.md#proof-retrieval-tables).
 
     If the rows of the given keys are dependent, the complete table is uniform. The hash key is never redrawn, and no
     entry is dropped: either would depend on the other entries. With more entries than `sparsity` all this holds with
@@ -76,7 +63,6 @@ class Retrieval(Embedding):
     estimates are those of absent entries.
 
     Attributes:
-        epsilon, delta: the promise.
         sparsity: the largest number of entries that are not 0.
         max_value: U; values are clamped to [0, U], or to [-U, U] where `signed`.
         signed: whether values may be below 0.
@@ -85,34 +71,21 @@ class Retrieval(Embedding):
         unit: what one entry changes by.
     """
 
-    neighbours = "one_entry"
+    neighbours: ClassVar[Relation] = "one_entry"  # type: ignore[misc]
 
-    epsilon: float
-    delta: float
-    sparsity: int
-    max_value: int
+    epsilon: Annotated[float, positive_epsilon]
+    delta: Annotated[Delta, is_positive(_DELTA)]
+    sparsity: Annotated[int, is_whole(1, MOST_ENTRIES, _SPARSITY)]
+    max_value: Annotated[int, is_whole(1, MOST_VALUE, _LARGEST)]
     _: KW_ONLY
-    signed: bool = False
-    bits: int
-    starts: int
-    unit: str = UNITS["one_entry"]
+    signed: Flag = False
+    bits: Annotated[int, is_whole(FEWEST_BITS, MOST_BITS, f"Pass the bits of a cell, {_MAKER}")]
+    starts: Annotated[int, is_whole(1, 2**40, f"Pass the columns at which a window may start, {_MAKER}")]
+    unit: str = ""
 
     def __post_init__(self) -> None:
-        epsilon, delta, sparsity, max_value = _checked(self.epsilon, self.delta, self.sparsity, self.max_value)
-        if not isinstance(self.signed, bool):
-            raise InvalidType("signed must be True or False. Pass signed=True where values may be below 0.")
-        hint = f"Pass the bits of a cell, from {FEWEST_BITS} to {MOST_BITS}, or use the maker `retrieval`."
-        bits = validate.whole("bits", self.bits, low=FEWEST_BITS, high=MOST_BITS, hint=hint)
-        hint = "Pass the number of columns at which a window may start, or use the maker `retrieval`."
-        starts = validate.whole("starts", self.starts, low=1, high=2**40, hint=hint)
-        validate.store(self, epsilon=epsilon, delta=delta, sparsity=sparsity, max_value=max_value)
-        validate.store(self, bits=bits, starts=starts, unit=self.guarantee.unit)
+        super().__post_init__()
         self.code  # noqa: B018  # refuses bits that are too few
-
-    @cached_property
-    def guarantee(self) -> Guarantee:
-        """The promise when one entry changes by 1."""
-        return Guarantee(self.epsilon, self.delta, unit=self.unit)
 
     @property
     def code(self) -> ContentCode:
@@ -121,7 +94,6 @@ class Retrieval(Embedding):
 
     @property
     def words(self) -> int:
-        """The number of stored words."""
         return KEY_WORDS + -(-(self.starts + WINDOW - 1) // 64) * self.bits
 
     def failure(self, entries: int) -> float:
@@ -130,7 +102,6 @@ class Retrieval(Embedding):
         return failure(entries, self.starts)
 
     def certify(self) -> Certificate:
-        """Return the certificate: contents by the integers that are drawn from, the rank by a proven bound."""
         self.code.check()
         covers = f"contents of {self.bits} bits, each step of a value up to {self.max_value:,}, and 0 is uniform"
         content = Part("one key", "kernel", covers, self.epsilon, 0.0, 0.0)
@@ -141,7 +112,6 @@ class Retrieval(Embedding):
         return Certificate(self.guarantee, (content, whole))
 
     def draw(self, digests: Words, values: Ints, source: Source, key: Words | None = None) -> Words:
-        """Return the table, after the words of the hash key; values outside the range are clamped."""
         from dpsieve.sparse.banded_loops import choose_starts, solve
 
         key = source.words(KEY_WORDS) if key is None else key
@@ -158,7 +128,6 @@ class Retrieval(Embedding):
         return np.concatenate([key, table])
 
     def get(self, cells: Words, digests: Words) -> Floats:
-        """Return the outcome that each entry reads."""
         from dpsieve.sparse.banded_loops import choose_starts, look_up
 
         key, table = cells[:KEY_WORDS], cells[KEY_WORDS:]
@@ -192,7 +161,7 @@ def retrieval(
     *,
     signed: bool = False,
     bits: int | None = None,
-    unit: str | None = None,
+    unit: str = "",
 ) -> Retrieval:
     """Return the smallest table that keeps the promise for up to `sparsity` entries.
 
@@ -203,21 +172,13 @@ def retrieval(
     >>> made.bits, round(made.words * 64 / made.sparsity, 1), round(made.errors(0).mean, 2)
     (16, 17.3, 0.45)
     """
-    epsilon, delta, sparsity, max_value = _checked(epsilon, delta, sparsity, max_value)
+    epsilon, delta = validate.positive_epsilon(epsilon), validate.positive("delta", validate.delta(delta), hint=_DELTA)
+    sparsity = validate.whole("sparsity", sparsity, low=1, high=MOST_ENTRIES, hint=_SPARSITY)
+    max_value = validate.whole("max_value", max_value, low=1, high=MOST_VALUE, hint=_LARGEST)
     if bits is None:
         bits = _enough_bits(epsilon, -max_value if signed else 0, max_value)
-    unit, starts = UNITS["one_entry"] if unit is None else unit, least_starts(sparsity + 1, delta)
+    starts = least_starts(sparsity + 1, delta)
     return Retrieval(epsilon, delta, sparsity, max_value, signed=signed, bits=bits, starts=starts, unit=unit)
-
-
-def _checked(epsilon: object, delta: object, sparsity: object, max_value: object) -> tuple[float, float, int, int]:
-    hint = "Pass a small probability such as delta=1e-8."
-    return (
-        validate.positive_epsilon(epsilon),
-        validate.positive("delta", validate.delta(delta), hint=hint),
-        validate.whole("sparsity", sparsity, low=1, high=MOST_ENTRIES, hint="Pass the largest number of entries."),
-        validate.whole("max_value", max_value, low=1, high=MOST_VALUE, hint="Pass the largest value of an entry."),
-    )
 
 
 def _enough_bits(epsilon: float, low: int, high: int) -> int:

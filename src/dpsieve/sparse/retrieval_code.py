@@ -14,12 +14,8 @@ Privacy. Let E <= e^epsilon. If for all z from -Z to Z - 1
 
     (a) g(z) <= E g(z+1) and g(z+1) <= E g(z),        (b) g(-Z) <= (E - 1) r(o) and g(Z) <= (E - 1) r(o) for all o,
 
-then P_v <= E P_w for all o and |v - w| = 1. Proof: let s = w - v, and g(z) = 0 for |z| > Z. By (a) and (b),
-g(z) <= E g(z-s) holds unless |z| <= Z < |z-s|, which is one z, an end, and there g(z) <= (E - 1) r(o). Strictly inside,
-G_v(o) = g(o-v) and G_w(o) = g(o-v-s), so G_v(o) + r(o) <= E G_w(o) + (E - 1) r(o) + r(o) = E P_w(o). At o = high,
-G_v(o) is the sum of g(z) over z >= high - v and G_w(o) that of g(z-s) over the same z: term by term, with one end at
-most, as before. At o = low likewise. QED. The check needs (a), (b), r > 0 and that the codes are 2^b in all: O(Z) steps
-on whole numbers, for any range.
+then P_v <= E P_w for all o and |v - w| = 1 (docs/vectors.md#proof-retrieval-tables). The check needs (a), (b), r > 0
+and that the codes are 2^b in all: O(Z) steps on whole numbers, for any range.
 
 Noise g(0), then g(z) = ceil(g(z-1) / E) on both sides, ends at the first Z with g(Z) <= (E - 1) 2^(128-b) / 16, and M_o
 is the least number that leaves r(o) >= 2^(128-b) / 16; g(0) is about the largest for which the codes suffice. What is

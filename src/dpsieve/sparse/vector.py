@@ -1,6 +1,5 @@
 """A private sparse vector: a publication that estimates the entry at any index, present or absent."""
 
-import hashlib
 import json
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,7 +12,6 @@ import pyarrow.compute as pc
 from dpsieve import validate
 from dpsieve.codec import decode_fields, register
 from dpsieve.errors import CorruptRelease, DpsieveError, InvalidType, InvalidValue
-from dpsieve.privacy.composed import Composed
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.privacy.mechanism import Mechanism, from_json
@@ -25,10 +23,11 @@ from dpsieve.sparse.embedding import Embedding, Errors
 from dpsieve.sparse.entry_list import EntryList
 from dpsieve.sparse.private_sizes import PrivateNorm, PrivateSparsity
 from dpsieve.types import Floats, Ints, Words
+from dpsieve.values.columns import Kind
 from dpsieve.values.keys import refuse_set
+from dpsieve.values.saved_bytes import ByteReader, keys_to_bytes, sealed
 
-_MAGIC = b"dpsieve sparse vector 1\n"
-_DIGEST = 32
+_NAME, _FORMAT, _MOST_BYTES = b"dpsieve sparse vector", 2, 2**36
 _CELLS = pa.schema([pa.field("word", pa.uint64())])
 _FIX = "Use it as it was made."
 _LARGEST = 2**53
@@ -92,7 +91,7 @@ class SparseVector(Publication):
         ledger: AnyLedger = None,
         note: str = "",
         source: Source | None = None,
-    ) -> Self:
+    ) -> "SparseVector":
         """Return a private representation of a sparse vector; indices that are not given have the value 0.
 
         Its size and parameters depend only on the arguments, and on the estimated size, if any: values above
@@ -109,9 +108,8 @@ class SparseVector(Publication):
             dimension: how many indices there are, up to 2^64; or 'integers', 'text' or 'bytes', where entries have
                 keys of this kind instead of an index; or 'any' for any Python keys made of numbers, texts, bytes, None
                 and tuples, which cannot be listed by name.
-            epsilon, delta: the budget. A delta above 0 allows 'retrieval' and 'korolova'.
-            variant: 'auto', or 'retrieval', 'alp', 'histogram', 'multiplicative', 'max_projection', 'dense',
-                'cormode', 'korolova'.
+            epsilon, delta: the budget. A delta above 0 allows 'retrieval'.
+            variant: 'auto', or 'retrieval', 'alp', 'histogram', 'max_projection', 'dense'.
             max_value: a public bound on values. Without one, large entries are listed by name ('alp' and its
                 relatives), or it is 2^20 ('retrieval').
             sparsity: a promised bound on the number of entries. By default, 5 % of epsilon estimate it ('one_entry'),
@@ -120,8 +118,8 @@ class SparseVector(Publication):
             signed: whether negative values are kept; otherwise they count as 0.
             threshold: whether large entries are listed by name, with a part of the budget; chosen by default.
             bits: the number of bits per entry; chosen by default.
-            alpha: how much of a value, times epsilon, one bit stands for ('alp', 'multiplicative'); under 'histogram'
-                the whole number of counts. Chosen if left out.
+            alpha: how much of a value, times epsilon, one bit stands for ('alp'); under 'histogram' the whole
+                number of counts. Chosen if left out.
             unit: the protected unit, such as 'one user_id'.
             ledger, note, source: see `dpsieve.release`.
 
@@ -131,50 +129,19 @@ class SparseVector(Publication):
         >>> vector.get([7, 10**9, 12345]).round().tolist()
         [40.0, 25.0, 0.0]
         """
-        from dpsieve.jobs.run import Plan, run
-
-        request = VectorRequest.of(locals())
-        planned = request.recipe(None if request.size is None else REFERENCE)  # raises before anything is charged
-        cost: Mechanism | Guarantee = request.mechanism(planned) if request.size is None else request.guarantee
-        invented = _entries([_SOME.get(str(request.dimension), 0)], [1], request)
-        plan = Plan(
-            cost,
-            lambda _: _entries(indices, values, request),
-            lambda entries, source: cls._draw(request, planned, *entries, source),
-            lambda _, source: cls._draw(request, planned, *invented, source),
-        )
-        return run(plan, ledger=ledger, note=note, source=source)
+        return release_vector(VectorRequest.of(locals()), indices, values, ledger=ledger, note=note, source=source)
 
     @classmethod
-    def _draw(
-        cls,
-        request: VectorRequest,
-        planned: Recipe,
-        items: pa.Array,
-        numbers: Ints | Floats,
-        source: Source,
+    def _of(
+        cls, keys: pa.Array, values: Floats, words: Words, mechanism: Mechanism, notes: VectorNotes, *, unsafe: bool
     ) -> Self:
-        """Draw the vector; the budget is charged."""
-        size, recipe = request.size, planned
-        if size is not None:
-            recipe = request.recipe(size.draw(np.clip(numbers, -request.counted, request.counted), source))
-        listed = (
-            pa.array([], column_type(request.dimension)),
-            np.empty(0),
-        )  # no slice, which keeps its parent
-        if recipe.entry_list is not None:
-            listed = recipe.entry_list.draw(items, numbers, source)
-        words: Words = np.empty(0, np.uint64)
-        if recipe.embedding is not None:
-            key = source.words(KEY_WORDS)
-            kind = np.int64 if recipe.embedding.neighbours == "one_entry" else np.float64
-            words = recipe.embedding.draw(digest_items(items, key), numbers.astype(kind, copy=False), source, key)
+        """Return the vector with these listed entries and cells."""
         return cls(
-            pa.table([listed[0], pa.array(listed[1], pa.float64())], names=[_name(request.dimension), "value"]),
-            request.mechanism(recipe),
+            pa.table([keys, pa.array(values, pa.float64())], names=[_name(notes.dimension), "value"]),
+            mechanism,
             cells=pa.table([pa.array(words)], schema=_CELLS),
-            unsafe_to_publish=not source.publishable,
-            notes=VectorNotes(request.unit, recipe.reason, request.dimension),
+            unsafe_to_publish=unsafe,
+            notes=notes,
         )
 
     def get(self, indices: Any) -> Floats:
@@ -217,49 +184,38 @@ class SparseVector(Publication):
         return 64 * (len(self.words) + 2 * len(self))
 
     def to_bytes(self) -> bytes:
-        """Return a portable form: a record, listed entries, cells, a digest."""
+        """Return a portable form: sizes, a record, listed keys and values, cells, a digest."""
         self.check()
-        column, values = self.table.column(0).combine_chunks(), self.table.column(1).to_numpy()
-        buffers = [_plain_bytes(column), values.astype("<f8").tobytes(), self.words.astype("<u8").tobytes()]
-        record = {**self._record(), "buffers": [len(buffer) for buffer in buffers]}
-        head = json.dumps(record, sort_keys=True, allow_nan=False).encode()
-        body = b"".join([_MAGIC, len(head).to_bytes(8, "little"), head, *buffers])
-        return body + hashlib.sha256(body).digest()
+        record = json.dumps(self._record(), sort_keys=True, allow_nan=False).encode()
+        sizes = np.array([len(record), len(self), len(self.words)], "<u8").tobytes()
+        names, values = self.table.column(0).combine_chunks(), self.table.column(1).to_numpy().astype("<f8").tobytes()
+        kind = _kind(self.notes.dimension)
+        keys = names.to_numpy().astype("<u8").tobytes() if kind is None else keys_to_bytes(kind, names)
+        body = b"".join([_NAME, bytes([_FORMAT]), sizes, record, keys, values, self.words.astype("<u8").tobytes()])
+        return sealed(body, "this vector is too long to be saved in 64 GB. Use fewer bits.", _MOST_BYTES)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """Return the vector that `to_bytes` saved; raise for anything else."""
         if not isinstance(data, bytes | bytearray | memoryview):
-            raise InvalidType(f"data must be bytes, not {type(data).__name__}. Pass what to_bytes returned.")
+            raise InvalidType("data must be bytes. Pass what to_bytes returned.", argument="data")
         try:
-            return cls._read(bytes(data))
+            return cls._read(ByteReader(data, _NAME, _FORMAT, "sparse vector", _MOST_BYTES))
         except (DpsieveError, pa.ArrowException, ValueError, LookupError, TypeError, ArithmeticError, RecursionError):
             raise CorruptRelease("data is no whole sparse vector. Pass all the bytes that to_bytes returned.") from None
 
     @classmethod
-    def _read(cls, data: bytes) -> Self:
-        body, start = data[:-_DIGEST], len(_MAGIC) + 8
-        if not data.startswith(_MAGIC) or hashlib.sha256(body).digest() != data[-_DIGEST:]:
-            raise ValueError
-        end = start + int.from_bytes(data[len(_MAGIC) : start], "little")
-        record = json.loads(body[start:end])
-        sizes = record.pop("buffers") if isinstance(record, dict) else None
-        if not isinstance(sizes, list) or [type(size) for size in sizes] != [int] * 3:
-            raise ValueError
-        if end + sum(sizes) != len(body) or min(sizes) < 0 or sizes[1] % 8 or sizes[2] % 8:
-            raise ValueError
-        names, numbers, words = (body[end + sum(sizes[:i]) : end + sum(sizes[: i + 1])] for i in range(3))
+    def _read(cls, reader: ByteReader) -> Self:
+        size, rows, words = reader.words(3)
+        record = json.loads(bytes(reader.take(size)))
         notes = decode_fields(VectorNotes, record["notes"])
-        column = _column(names, sizes[1] // 8, notes.dimension)
-        vector = cls(
-            pa.table(
-                [column, pa.array(np.frombuffer(numbers, "<f8").astype(float))], [_name(notes.dimension), "value"]
-            ),
-            from_json(record["mechanism"]),
-            cells=pa.table([pa.array(np.frombuffer(words, "<u8").astype(np.uint64))], schema=_CELLS),
-            unsafe_to_publish=record["unsafe_to_publish"],
-            notes=notes,
-        )
+        kind = _kind(notes.dimension)
+        keys = pa.array(_words(reader, rows)) if kind is None else reader.keys(kind, rows)
+        values = np.frombuffer(reader.take(8 * rows), "<f8").astype(float)
+        cells = _words(reader, words)
+        reader.end()
+        mechanism = from_json(record["mechanism"])
+        vector = cls._of(keys, values, cells, mechanism, notes, unsafe=record["unsafe_to_publish"])
         vector.check()
         if json.dumps(record, sort_keys=True) != json.dumps(vector._record(), sort_keys=True):
             raise ValueError
@@ -304,12 +260,11 @@ class SparseVector(Publication):
 
     @cached_property
     def _parts(self) -> list[Mechanism]:
-        made = self.mechanism
-        return [use.mechanism for use in made.uses] if isinstance(made, Composed) else [made]
+        return [use.mechanism for use in self.mechanism.uses]
 
     @property
     def _once(self) -> bool:
-        return not isinstance(self.mechanism, Composed) or all(use.times == 1 for use in self.mechanism.uses)
+        return all(use.times == 1 for use in self.mechanism.uses)
 
     @cached_property
     def embedding(self) -> Embedding | None:
@@ -319,6 +274,43 @@ class SparseVector(Publication):
     @cached_property
     def _list(self) -> EntryList | None:
         return next((part for part in self._parts if isinstance(part, EntryList)), None)
+
+
+def release_vector(
+    request: VectorRequest, indices: Any, values: Any, *, ledger: AnyLedger, note: str, source: Source | None
+) -> SparseVector:
+    """Check, charge and draw the requested vector."""
+    from dpsieve.jobs.run import Plan, run
+
+    planned = request.recipe(None if request.size is None else REFERENCE)  # raises before anything is charged
+    cost: Mechanism | Guarantee = request.mechanism(planned) if request.size is None else request.guarantee
+    invented = _entries([_SOME.get(str(request.dimension), 0)], [1], request)
+    plan = Plan(
+        cost,
+        lambda _: _entries(indices, values, request),
+        lambda entries, source: _draw(request, planned, *entries, source),
+        lambda _, source: _draw(request, planned, *invented, source),
+    )
+    return run(plan, ledger=ledger, note=note, source=source)
+
+
+def _draw(
+    request: VectorRequest, planned: Recipe, items: pa.Array, numbers: Ints | Floats, source: Source
+) -> SparseVector:
+    """Draw the vector; the budget is charged."""
+    size, recipe = request.size, planned
+    if size is not None:
+        recipe = request.recipe(size.draw(np.clip(numbers, -request.counted, request.counted), source))
+    listed = pa.array([], column_type(request.dimension)), np.empty(0)  # no slice, which keeps its parent
+    if recipe.entry_list is not None:
+        listed = recipe.entry_list.draw(items, numbers, source)
+    words: Words = np.empty(0, np.uint64)
+    if recipe.embedding is not None:
+        key = source.words(KEY_WORDS)
+        kind = np.int64 if recipe.embedding.neighbours == "one_entry" else np.float64
+        words = recipe.embedding.draw(digest_items(items, key), numbers.astype(kind, copy=False), source, key)
+    notes = VectorNotes(request.unit, recipe.reason, request.dimension)
+    return SparseVector._of(*listed, words, request.mechanism(recipe), notes, unsafe=not source.publishable)
 
 
 def _entries(indices: Any, values: Any, request: VectorRequest) -> tuple[pa.Array, Ints | Floats]:
@@ -356,24 +348,10 @@ def _name(dimension: Dimension) -> str:
     return "key" if isinstance(dimension, str) else "index"
 
 
-def _plain_bytes(column: pa.Array) -> bytes:
-    """Return numbers as words; texts as the words of their ends, and then their bytes."""
-    if pa.types.is_integer(column.type):
-        return bytes(column.to_numpy().view(np.uint64).astype("<u8").data)
-    texts = [text.encode() if isinstance(text, str) else text for text in column.to_pylist()]
-    return np.cumsum([len(text) for text in texts], dtype="<u8").tobytes() + b"".join(texts)
+def _kind(dimension: Dimension) -> Kind | None:
+    """Return the kind of keys as they are saved; None for indices."""
+    return None if isinstance(dimension, int) else "bytes" if dimension == "any" else dimension
 
 
-def _column(data: bytes, count: int, dimension: Dimension) -> pa.Array:
-    """Return the column that `_plain_bytes` wrote."""
-    kind, ends = column_type(dimension), np.frombuffer(data[: 8 * count], "<u8").astype(np.int64)
-    if pa.types.is_integer(kind):
-        if len(data) != 8 * count:
-            raise ValueError
-        return pa.array(ends.view(np.uint64).astype(kind.to_pandas_dtype()))
-    if len(data) != 8 * count + (int(ends[-1]) if count else 0):
-        raise ValueError
-    offsets = pa.py_buffer(np.concatenate([[0], ends]).astype(np.int64))
-    column = pa.Array.from_buffers(kind, count, [None, offsets, pa.py_buffer(data[8 * count :])])
-    column.validate(full=True)
-    return column
+def _words(reader: ByteReader, count: int) -> Words:
+    return np.frombuffer(reader.take(8 * count), "<u8").astype(np.uint64)

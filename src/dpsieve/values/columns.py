@@ -114,10 +114,10 @@ def _to_arrow(name: str, values: Any, hint: str, kind: pa.DataType | None, from_
 
 def _refuse_single(name: str, values: object) -> None:
     if isinstance(values, str | bytes | bytearray | memoryview):
-        raise InvalidType(f"{name} is one {type(values).__name__}. Wrap it in a list: [item].")
+        raise InvalidType(f"{name} is one {type(values).__name__}. Wrap it in a list: [item].", argument=name)
     if isinstance(values, Mapping):
         fix = "Pass its keys and its values separately: counts.keys(), counts.values()."
-        raise InvalidType(f"{name} is a mapping. {fix}")
+        raise InvalidType(f"{name} is a mapping. {fix}", argument=name)
 
 
 def plain_items(values: Any, name: str, hint: str, *, nulls: bool = True) -> pa.Array:
@@ -130,7 +130,7 @@ def plain_items(values: Any, name: str, hint: str, *, nulls: bool = True) -> pa.
     """
     array = column_of_items(values, name, hint)
     if not is_sound(array):
-        raise InvalidValue(f"{name} is a broken Arrow array, or has text that is not UTF-8. {hint}")
+        raise InvalidValue(f"{name} is a broken Arrow array, or has text that is not UTF-8. {hint}", argument=name)
     type_ = value_type(array)
     kind = kind_of_type(type_)
     if kind is not None:
@@ -140,7 +140,7 @@ def plain_items(values: Any, name: str, hint: str, *, nulls: bool = True) -> pa.
     else:
         raise not_an_item(name, type_, hint)
     if plain.null_count and not nulls:
-        raise InvalidValue(f"{name} holds nulls. {hint}")
+        raise InvalidValue(f"{name} holds nulls. {hint}", argument=name)
     return plain.drop_null()
 
 
@@ -148,7 +148,7 @@ def one_item(item: Any, kind: Kind | None) -> pa.Array:
     """Return one item as a column; its kind must be the one counted so far, if there is one."""
     column = plain_items([item], "item", "Pass an integer, text or bytes.")
     if not len(column):
-        raise InvalidType("item must be text, bytes or an integer, not None.")
+        raise InvalidType("item must be text, bytes or an integer, not None.", argument="item")
     check_kind("item", kind_of_type(column.type), kind)
     return column
 
@@ -161,12 +161,16 @@ def kind_of_type(kind: pa.DataType) -> Kind | None:
 def check_kind(name: str, kind: Kind | None, counted: Kind | None) -> None:
     """Raise if items are of another kind than those counted before."""
     if counted not in (None, kind):
-        raise InvalidType(f"{name} holds {kind}, where {counted} was counted before. Count each kind on its own.")
+        raise InvalidType(
+            f"{name} holds {kind}, where {counted} was counted before. Count each kind on its own.", argument=name
+        )
 
 
 def not_an_item(name: str, kind: pa.DataType, hint: str) -> InvalidType:
     """Return the error for values that cannot be items; the fields of a nested type are not named."""
-    return InvalidType(f"{name} holds values of the type {'nested' if types.is_nested(kind) else kind}. {hint}")
+    return InvalidType(
+        f"{name} holds values of the type {'nested' if types.is_nested(kind) else kind}. {hint}", argument=name
+    )
 
 
 def _cast_items(array: Any, type_: pa.DataType, plain: pa.DataType) -> pa.Array:
@@ -179,7 +183,7 @@ def _cast_items(array: Any, type_: pa.DataType, plain: pa.DataType) -> pa.Array:
 def _kind_of_list(values: list[Any], name: str, hint: str) -> Kind | None:
     kinds = {_kind_of_class(cls, name, hint) for cls in set(map(type, values)) - {type(None)}}
     if len(kinds) > 1:
-        raise InvalidType(f"{name} mixes {' and '.join(sorted(kinds))}. Pass one kind of item.")
+        raise InvalidType(f"{name} mixes {' and '.join(sorted(kinds))}. Pass one kind of item.", argument=name)
     return kinds.pop() if kinds else None
 
 
@@ -188,24 +192,24 @@ def _kind_of_class(cls: type, name: str, hint: str) -> Kind:
         return "integers"
     if issubclass(cls, str | bytes):
         return "text" if issubclass(cls, str) else "bytes"
-    raise InvalidType(f"{name} holds values of the type {cls.__name__}. {hint}")
+    raise InvalidType(f"{name} holds values of the type {cls.__name__}. {hint}", argument=name)
 
 
 def _list_of(values: Any, name: str, hint: str) -> list[Any]:
     with contextlib.suppress(TypeError):
         return list(values)
-    raise InvalidType(f"{name} must be a batch of items, not {type(values).__name__}. {hint}")
+    raise InvalidType(f"{name} must be a batch of items, not {type(values).__name__}. {hint}", argument=name)
 
 
 def _flat_items(array: NDArray[Any], name: str, hint: str) -> NDArray[Any] | list[Any]:
     if array.ndim != 1:
-        raise InvalidType(f"{name} must be a flat array, not one of {array.ndim} dimensions. {hint}")
+        raise InvalidType(f"{name} must be a flat array, not one of {array.ndim} dimensions. {hint}", argument=name)
     if isinstance(array, np.ma.MaskedArray):
         array = array.compressed()
     if array.dtype.kind in "iu":
         return array.astype(array.dtype.newbyteorder("="), copy=False)
     if len(array) and array.dtype.kind not in "OSTU":  # dates, say, would turn into integers
-        raise InvalidType(f"{name} holds values of the type {array.dtype}. {hint}")
+        raise InvalidType(f"{name} holds values of the type {array.dtype}. {hint}", argument=name)
     return list(array.tolist())
 
 
@@ -236,7 +240,7 @@ def converted(convert: Callable[[], Any], name: str, hint: str) -> Any:
         raise not_unicode(name)
     if issubclass(failure, OverflowError):
         raise too_large(name)
-    raise InvalidType(f"{name} cannot be read as one column of one kind ({failure.__name__}). {hint}")
+    raise InvalidType(f"{name} cannot be read as one column of one kind ({failure.__name__}). {hint}", argument=name)
 
 
 def one_chunk(array: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -38,9 +38,9 @@ def check_names(names: list[str]) -> None:
         validate.text("key", name, hint="Rename the column.")
         if name in TAKEN:
             fix = f"Rename the column, such as to '{name}_'."
-            raise InvalidValue(f"key={name!r} is the name of a column that a release adds. {fix}")
+            raise InvalidValue(f"key={name!r} is the name of a column that a release adds. {fix}", argument="key")
     if len(set(names)) < len(names):
-        raise InvalidValue("key names a column twice. Name each column once.")
+        raise InvalidValue("key names a column twice. Name each column once.", argument="key")
 
 
 def key_names(columns: list[str]) -> list[str]:
@@ -62,7 +62,7 @@ def key_table(keys: Any) -> pa.Table:
         names, columns = keys.column_names, [in_utc(column_of("keys", column, _HINT)) for column in keys.columns]
     elif pa.types.is_struct((array := _key_column(keys)).type):
         if array.null_count:
-            raise InvalidValue(f"keys holds nulls. {_HINT}")
+            raise InvalidValue(f"keys holds nulls. {_HINT}", argument="keys")
         names, columns = [field.name for field in array.type], array.flatten()
     else:
         names, columns = ["key"], [array]
@@ -71,9 +71,11 @@ def key_table(keys: Any) -> pa.Table:
     for column in table.columns:
         kind = column.type
         if isinstance(kind, pa.BaseExtensionType) or any(test(kind) for test in _NOT_SORTED):
-            raise InvalidType(f"keys has a type that cannot be sorted. Turn them into text or numbers. {_HINT}")
+            raise InvalidType(
+                f"keys has a type that cannot be sorted. Turn them into text or numbers. {_HINT}", argument="keys"
+            )
         if column.null_count:
-            raise InvalidValue(f"keys holds nulls. {_HINT}")
+            raise InvalidValue(f"keys holds nulls. {_HINT}", argument="keys")
     return table
 
 
@@ -88,9 +90,9 @@ def check_published(keys: pa.Table, *, in_order: bool = True) -> None:
     fix = "Use the keys as they were published."
     refuse_equal(key_table(keys))
     if not keys.num_columns or (in_order and not is_sorted(keys)):
-        raise InvalidValue(f"table has no keys, or is not sorted by key. {fix}")
+        raise InvalidValue(f"table has no keys, or is not sorted by key. {fix}", argument="table")
     if not keys.num_rows and any(kind != pa.string() for kind in keys.schema.types):
-        raise InvalidValue(f"table has a type of keys but no keys. {fix}")
+        raise InvalidValue(f"table has a type of keys but no keys. {fix}", argument="table")
 
 
 def refuse_equal(
@@ -103,7 +105,7 @@ def refuse_equal(
         numbered = _number_columns(keys)
         distinct = numbered.group_by(numbered.column_names).aggregate([]).num_rows
     if distinct != keys.num_rows:
-        raise InvalidValue(f"{argument} holds a key more than once. {fix}")
+        raise InvalidValue(f"{argument} holds a key more than once. {fix}", argument=argument)
 
 
 def order_of(keys: pa.Table) -> pa.Array:
@@ -120,7 +122,9 @@ def is_sorted(table: pa.Table) -> bool:
 def refuse_set(keys: Any) -> Any:
     """Return the keys; raise for a set, which has no order."""
     if isinstance(keys, Set) and not isinstance(keys, KeysView):
-        raise InvalidType("keys is a set, which has no order to pair it with frequencies by. Pass a list.")
+        raise InvalidType(
+            "keys is a set, which has no order to pair it with frequencies by. Pass a list.", argument="keys"
+        )
     return keys
 
 
@@ -131,21 +135,22 @@ def known_table(keys: Any, columns: tuple[str, ...]) -> pa.Table:
     ['drink']
     """
     if isinstance(keys, str | bytes):
-        raise InvalidType(f"known_keys is one text. {_LIST_HINT}")
+        raise InvalidType(f"known_keys is one text. {_LIST_HINT}", argument="known_keys")
     table, failure = tried(lambda: _public_table(keys, columns))
     if table is None or failure is not None:
-        raise InvalidType(f"known_keys cannot be read as a list of keys. {_LIST_HINT}")
+        raise InvalidType(f"known_keys cannot be read as a list of keys. {_LIST_HINT}", argument="known_keys")
     if missing := [name for name in columns if table.column_names.count(name) != 1]:
-        raise InvalidValue(f"known_keys must have one column {missing[0]!r}. {_LIST_HINT}")
+        raise InvalidValue(f"known_keys must have one column {missing[0]!r}. {_LIST_HINT}", argument="known_keys")
     if not table.num_rows:
-        raise InvalidValue(f"known_keys is empty. {_LIST_HINT}")
+        raise InvalidValue(f"known_keys is empty. {_LIST_HINT}", argument="known_keys")
     plain = [cast(column, _sortable(value_type(column))) for column in table.select(list(columns)).columns]
     if any(pa.types.is_nested(column.type) or pa.types.is_null(column.type) for column in plain):
-        raise InvalidType(f"known_keys holds values that are no keys. {_LIST_HINT}")
+        raise InvalidType(f"known_keys holds values that are no keys. {_LIST_HINT}", argument="known_keys")
     if not all(map(is_sound, plain)):
         raise not_unicode("known_keys")
     if any(column.null_count for column in plain):
-        raise InvalidValue("known_keys holds nulls. Leave them out: rows with a null key are not counted.")
+        fix = "Leave them out: rows with a null key are not counted."
+        raise InvalidValue(f"known_keys holds nulls. {fix}", argument="known_keys")
     known = pa.table(dict(zip(columns, plain, strict=True)))
     refuse_equal(known, "known_keys", "Pass each key once.")
     return known
@@ -171,7 +176,8 @@ def read_known(path: Path, key: list[str]) -> pa.Table:
         fix = "Pass a text, CSV or Parquet file."
         raise UnreadableData(f"--known-keys {str(path)!r} cannot be read ({kind}). {fix}") from None
     if len(key) > 1:
-        raise InvalidValue("--known-keys for several key columns must be a CSV or Parquet file that has these columns.")
+        fix = "Pass a CSV or Parquet file that has these columns."
+        raise InvalidValue(f"known_keys is a list of lines, for several key columns. {fix}", argument="known_keys")
     return pa.table({key[0]: [text for line in lines if (text := line.removesuffix("\r"))]})
 
 
@@ -181,7 +187,7 @@ def _key_column(keys: Any) -> pa.Array:
     kinds = _kinds(keys) if isinstance(keys, list | tuple) else set()
     if len(kinds) > 1 or None in kinds:
         why = "keys holds values of several types, or of a type that depends on their digits."
-        raise InvalidType(f"{why} Turn them into text. {_HINT}")
+        raise InvalidType(f"{why} Turn them into text. {_HINT}", argument="keys")
     return in_utc(column_of("keys", keys, _HINT, pa.int64() if kinds == {int} else None))
 
 

@@ -30,9 +30,9 @@ def refuse(why: str) -> NoReturn:
     raise UnreadableData(f"these bytes {why}. Pass what to_bytes() returned, unchanged.") from None
 
 
-def sealed(body: bytes, too_long: str) -> bytes:
-    """Return bytes with their checksum; `too_long` is the error for more than 512 MB."""
-    if len(body) + DIGEST > MOST_BYTES:
+def sealed(body: bytes, too_long: str, most: int = MOST_BYTES) -> bytes:
+    """Return bytes with their checksum; `too_long` is the error for more than `most` of them."""
+    if len(body) + DIGEST > most:
         raise InvalidValue(too_long)
     return body + hashlib.sha256(body).digest()
 
@@ -66,16 +66,16 @@ class ByteReader:
     The bytes begin with `name` and one byte for the format; `what` names them in messages.
     """
 
-    def __init__(self, data: bytes, name: bytes, newest: int, what: str) -> None:
+    def __init__(self, data: bytes, name: bytes, newest: int, what: str, most: int = MOST_BYTES) -> None:
         if not isinstance(data, bytes | bytearray | memoryview):
-            raise InvalidType(f"data must be the bytes of a {what}, not {type(data).__name__}.")
+            raise InvalidType(f"data must be the bytes of a {what}, not {type(data).__name__}.", argument="data")
         data = bytes(data)
         if not data.startswith(name) or len(data) < len(name) + 2 + DIGEST:
             refuse(f"are not a saved {what}")
         if data[len(name)] > newest:
             raise UnreadableData(f"these bytes are a {what} in a newer format. Install a newer dpsieve to read it.")
-        if len(data) > MOST_BYTES:
-            refuse(f"are more than the 512 MB that a {what} may have")
+        if len(data) > most:
+            refuse(f"are more than the {most >> 20:,} MB that a {what} may have")
         self._data, self._at = memoryview(data)[:-DIGEST], len(name) + 1
         if hashlib.sha256(self._data).digest() != data[-DIGEST:] or data[len(name)] != newest:
             refuse("are damaged")

@@ -12,14 +12,13 @@ import duckdb
 import pyarrow as pa
 
 from dpsieve import validate
+from dpsieve.display import log, timed
 from dpsieve.engines.answers import cast_known_keys, run_query
-from dpsieve.engines.duckdb.compiled.database import Loops, OwnDatabase, Unavailable
 from dpsieve.engines.duckdb.read import (
     KNOWN,
     VIEW,
     Job,
     Scan,
-    count_by_loops,
     count_by_sql,
     count_under,
     describe_columns,
@@ -27,24 +26,22 @@ from dpsieve.engines.duckdb.read import (
     guard,
     keep_places,
     open_scan,
-    pairs_by_loops,
     pairs_by_sql,
     read_numbers,
 )
-from dpsieve.engines.engine import Aggregation, Columns, Engine, NumberColumns, Progress
-from dpsieve.engines.inputs.files import Files, is_text
+from dpsieve.engines.engine import Aggregation, Columns, Engine, NumberColumns
+from dpsieve.engines.inputs.files import is_text
 from dpsieve.engines.inputs.frames import Foreign, Source, open_source, unchanged
 from dpsieve.engines.sql.columns import Column, call, literal
-from dpsieve.engines.true_data import Counted, CountedByBound, FromPairs, FromPlaces, NumberRows, Pairs
+from dpsieve.engines.true_data import Counted, CountedByBound, FromPairs, NumberRows, Pairs
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
 from dpsieve.locks import private_folder
-from dpsieve.logs import log, timed
 from dpsieve.types import Ints
 from dpsieve.values.columns import tried
 
 _T = TypeVar("_T")
 _LARGE = 5_000_000
-_BYTES_OF_A_PAIR, _BYTES_OF_A_LINE, _BYTES_OF_A_ROW = 64, 8, 4
+_BYTES_OF_A_PAIR, _BYTES_OF_A_LINE = 64, 8
 _SIZE = re.compile(r"\d+(\.\d+)? ?[KMGT]i?B", re.IGNORECASE)
 _TRUSTING = "statistics_propagation,join_filter_pushdown"
 # No network access, no Python variables in queries, no persistent settings. Statistics of Parquet files, such as that
@@ -80,10 +77,9 @@ class DuckDB(Engine):
             `duckdb.compiled.pairs`); None for never.
 
     >>> import pyarrow as pa
-    >>> from dpsieve.engines.engine import Columns
-    >>> from dpsieve.privacy.contribution import Contribution
+    >>> from dpsieve.privacy.guarantee import Contribution
     >>> table = pa.table({"user": [1, 1, 2], "query": ["tea", "tea", "tea"]})
-    >>> counted = DuckDB().aggregate(table, Columns(("query",), unit=("user",)), Contribution(keys=1), salt=7)
+    >>> counted = DuckDB().aggregate(table, Aggregation(Columns(("query",), "user"), Contribution(keys=1), salt=7))
     >>> counted.keys.to_pylist(), counted.frequencies.tolist()
     ([{'query': 'tea'}], [2])
     """
@@ -119,7 +115,6 @@ class DuckDB(Engine):
         return [(column.name, column.type if column.kind == "DECIMAL" else column.kind) for column in columns]
 
     def check(self, data: Any, columns: Columns) -> None:
-        """Refuse columns that the data does not have, and keys of a type that cannot be one, from the schema alone."""
         source = open_source(data)
         present = self._describe(source)
         columns.check_present([column.name for column in present], listed=not is_text(source))
@@ -131,75 +126,68 @@ class DuckDB(Engine):
         with self._session(source) as (connection, folder):
             return guard(lambda: describe_columns(source, connection, folder), file_names(source))
 
-    def _aggregate(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Counted:
-        return self._answer(data, known, progress, task, count_by_loops, count_by_sql)
+    def aggregate(self, data: Any, task: Aggregation) -> Counted:
+        return self._answer(data, task, count_by_sql, lambda *how: _compiled().count_by_loops(*how))
 
-    def _read_pairs(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Pairs:
-        return self._answer(data, known, progress, task, pairs_by_loops, pairs_by_sql)
+    def read_pairs(self, data: Any, task: Aggregation) -> Pairs:
+        return self._answer(data, task, pairs_by_sql, lambda *how: _compiled().pairs_by_loops(*how))
 
-    def _read_by_bound(self, data: Any, task: Aggregation, progress: Progress | None) -> CountedByBound:
+    def read_by_bound(self, data: Any, task: Aggregation) -> CountedByBound:
         """Keep all (unit, key) pairs in memory or, where these may not fit, counts by place in a table."""
+        jobs: list[Job] = []
 
-        def by_loops(job: Job, loops: Loops) -> Pairs | None:
-            return None if _is_large(job) else pairs_by_loops(job, loops)
+        def by_loops(job: Job, database: Any) -> Pairs | None:
+            jobs.append(job)
+            return None if _is_large(job) else _compiled().pairs_by_loops(job, database)
 
-        def by_sql(job: Job) -> Pairs | tuple[Ints, Any]:
-            return (keep_places(job), job.connection) if _is_large(job) else pairs_by_sql(job)
+        def by_sql(job: Job) -> Pairs | Ints:
+            jobs.append(job)
+            return keep_places(job) if _is_large(job) else pairs_by_sql(job)
 
-        def add_up(connection: Any, keys: int) -> Counted:
-            with timed("DuckDB: add up"):
-                return run_query(partial(guard, partial(count_under, connection, task, keys), {}), connection, None)
+        def ask(what: str, question: Callable[[Job], _T]) -> _T:
+            with timed(f"DuckDB: {what}"):
+                return run_query(partial(guard, partial(question, jobs[-1]), {}), jobs[-1].connection, None)
+
+        def add_up(keys: int, _: bool) -> Counted:
+            return ask("add up", lambda job: count_under(job.connection, task, keys))
 
         with contextlib.ExitStack() as resources:
-            answer = self._answer(data, None, progress, task, by_loops, by_sql, resources)
+            answer = self._answer(data, task, by_sql, by_loops, resources)
+            most = _most_pairs(jobs[-1])
             if isinstance(answer, Pairs):
-                return FromPairs(answer)
-            units, connection = answer
-            return FromPlaces(units, partial(add_up, connection), resources.pop_all())
+                return FromPairs(answer, most)
+            read_pairs = partial(ask, "read pairs", pairs_by_sql)
+            return CountedByBound(answer, add_up, resources.pop_all(), read_pairs, most)
 
-    def _read_numbers(self, data: Any, task: Aggregation, progress: Progress | None) -> NumberRows:
-        return self._answer(data, None, progress, task, by_loops=lambda *_: None, by_sql=read_numbers)
+    def read_numbers(self, data: Any, task: Aggregation) -> NumberRows:
+        return self._answer(data, task, read_numbers)
 
     def _answer(
         self,
         data: Any,
-        known: pa.Table | None,
-        progress: Progress | None,
         task: Aggregation,
-        by_loops: Callable[[Job, Loops], _T | None],
         by_sql: Callable[[Job], _T],
+        by_loops: Callable[[Job, Any], Any] | None = None,
         resources: contextlib.ExitStack | None = None,
     ) -> _T:
         """Return the answer of compiled loops if they are faster and do not give up, otherwise of SQL.
 
         The connection stays open until `resources` is closed.
         """
-        source = open_source(data)
-        own = OwnDatabase(_OWN_SETTINGS, at_once=self._may_compile(source))
-        with contextlib.closing(own), contextlib.ExitStack() as ending, unchanged(source):
-            connection, folder = (resources or ending).enter_context(self._session(source, progress is not None))
+        source, answer = open_source(data), None
+        with contextlib.ExitStack() as ending, unchanged(source):
+            connection, folder = (resources or ending).enter_context(self._session(source, task.progress is not None))
             scan = guard(lambda: open_scan(source, task.columns, connection, folder), file_names(source))
             for name in task.columns.key:
                 _check_type(scan.columns[name], task.columns, source)
-            with _listed(known, scan, task.columns, connection) as listed:
-                job, answer = Job(task, source, connection, scan, listed), None
-                if self._compiles(scan):
-                    with contextlib.suppress(Unavailable):
-                        act = partial(_or_none, by_loops, job, _loops(job, own, progress is not None))
-                        answer = run_query(act, own, progress)
+            with _listed(task, scan, connection) as listed:
+                job = Job(task, source, connection, scan, listed)
+                if by_loops is not None and self._compiles(scan):
+                    answer = _run_loops(job, by_loops)
                 if answer is None:
-                    answer = run_query(partial(guard, partial(by_sql, job), scan.shown), connection, progress)
-        if progress is not None and answer is not None:
-            progress(1.0)
+                    answer = run_query(partial(guard, partial(by_sql, job), scan.shown), connection, task.progress)
+        task.report(1.0)
         return answer
-
-    def _may_compile(self, source: Source) -> bool:
-        """Return whether the size of Parquet files suggests compiled loops, before their number of rows is read."""
-        if not isinstance(source, Files) or source.kind != "parquet" or self.compiled_from is None:
-            return False
-        with contextlib.suppress(OSError):  # a missing file is reported where it is read
-            return sum(path.stat().st_size for path in source.paths) >= _BYTES_OF_A_ROW * self.compiled_from
-        return False
 
     def _compiles(self, scan: Scan) -> bool:
         """Return whether the table is large enough to pay for loading compiled loops."""
@@ -226,25 +214,38 @@ class DuckDB(Engine):
                 connection.close()
 
 
-def _or_none(by_loops: Callable[[Job, Loops], _T | None], job: Job, loops: Loops) -> _T | None:
-    """Return the answer of compiled loops, or None if they fail: SQL answers then, or raises an explained error."""
-    try:
-        return by_loops(job, loops)
-    except Exception as error:  # of numba, llvmlite or memory; not caused by the data
-        log.warning("compiled loops failed (%s); SQL counts instead", type(error).__name__)
-        return None
+def _compiled() -> Any:
+    """Return the module of compiled loops, which is slow to import."""
+    from dpsieve.engines.duckdb.compiled import pairs
+
+    return pairs
 
 
-def _loops(job: Job, database: OwnDatabase, progress: bool) -> Loops:
-    """Return the compiled loops for the data of a job; they share the memory limit with DuckDB."""
-    threads, half = _setting(job.connection, "threads"), _bytes(_setting(job.connection, "memory_limit")) // 2
-    given = {"threads": threads, "memory_limit": f"'{half >> 10}KiB'"}
-    for name, value in (given | (_BAR if progress else {})).items():
-        database.run(f"SET {name} = {value}")
-    for name, table in ((VIEW, job.scan.table), (KNOWN, job.listed)):
-        if table is not None:
-            database.register(name, table)
-    return Loops(database, half, int(threads))
+def _run_loops(job: Job, by_loops: Callable[[Job, Any], Any]) -> Any:
+    """Return the answer of compiled loops, which share the memory limit with DuckDB; None if they fail or give up.
+
+    Then SQL answers, or raises an explained error.
+    """
+    from dpsieve.engines.duckdb.compiled.database import OwnDatabase, Unavailable
+
+    def answer() -> Any:
+        try:
+            with database.opened():
+                for name, value in ({} if progress is None else _BAR).items():
+                    database.run(f"SET {name} = {value}")
+                for name, table in ((VIEW, job.scan.table), (KNOWN, job.listed)):
+                    if table is not None:
+                        database.register(name, table)
+                return by_loops(job, database)
+        except Unavailable:
+            return None
+        except Exception as error:  # of numba, llvmlite or memory; not caused by the data
+            log.warning("compiled loops failed (%s); SQL counts instead", type(error).__name__)
+            return None
+
+    progress, threads = job.task.progress, int(_setting(job.connection, "threads"))
+    database = OwnDatabase(_OWN_SETTINGS, threads, _bytes(_setting(job.connection, "memory_limit")) // 2)
+    return run_query(answer, database, progress)
 
 
 def _is_large(job: Job) -> bool:
@@ -252,7 +253,14 @@ def _is_large(job: Job) -> bool:
     rows = job.scan.rows
     if rows is None:  # of text in files, also where it came as a stream
         rows = sum(path.stat().st_size for path in job.scan.shown) // _BYTES_OF_A_LINE
-    return rows * _BYTES_OF_A_PAIR > _bytes(_setting(job.connection, "memory_limit")) // 4 if rows else False
+    return rows > _most_pairs(job) if rows else False
+
+
+def _most_pairs(job: Job) -> int:
+    """Return how many (unit, key) pairs fit into memory for certain: a public number, from settings."""
+    if job.connection is None:  # a relation hides its connection, and its pairs are always held in memory
+        return 10**12
+    return _bytes(_setting(job.connection, "memory_limit")) // 4 // _BYTES_OF_A_PAIR
 
 
 @contextlib.contextmanager
@@ -284,14 +292,15 @@ def _check_type(column: Column, columns: Columns, source: Source) -> None:
 
 
 @contextlib.contextmanager
-def _listed(known: pa.Table | None, scan: Scan, columns: Columns, connection: Any) -> Iterator[pa.Table | None]:
+def _listed(task: Aggregation, scan: Scan, connection: Any) -> Iterator[pa.Table | None]:
     """Register the public keys on the connection temporarily; yield them as the data would write them."""
-    if known is None:
+    if task.known is None:
         yield None
         return
     if connection is None:
-        raise InvalidType("data is a relation that hides its connection. Pass (connection, name of a table or view).")
-    table = cast_known_keys(known, [scan.columns[name] for name in columns.key])
+        hint = "Pass (connection, name of a table or view)."
+        raise InvalidType(f"data is a relation that hides its connection. {hint}", argument="data")
+    table = cast_known_keys(task.known, [scan.columns[name] for name in task.columns.key])
     connection.register(KNOWN, table)
     try:
         yield table
@@ -303,7 +312,7 @@ def _check_size(limit: str | int) -> str:
     hint = "Pass a size such as memory_limit='500MB', or a number of bytes."
     if isinstance(limit, str):
         if not _SIZE.fullmatch(limit):
-            raise InvalidValue(f"memory_limit is not a size. {hint}")
+            raise InvalidValue(f"memory_limit is not a size. {hint}", argument="memory_limit")
         return limit
     return f"{validate.whole('memory_limit', limit, low=1 << 20, hint=hint) >> 10}KiB"
 
@@ -330,9 +339,10 @@ def _bytes(size: str) -> int:
 
 
 def _check_folder(path: str | os.PathLike[str]) -> Path:
+    hint = "Pass a folder that can be written to."
     if not isinstance(path, str | os.PathLike):
-        raise InvalidType(f"temp_folder must be a path, not {type(path).__name__}. Pass a folder that exists.")
+        raise InvalidType(f"temp_folder must be a path, not {type(path).__name__}. {hint}", argument="temp_folder")
     folder = Path(path).absolute()
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        raise InvalidValue(f"temp_folder={str(path)!r} is not a folder that can be written to. Pass one that is.")
+        raise InvalidValue(f"temp_folder={str(path)!r} cannot be written to. {hint}", argument="temp_folder")
     return folder

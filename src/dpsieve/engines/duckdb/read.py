@@ -19,15 +19,13 @@ import numpy as np
 import pyarrow as pa
 
 from dpsieve.engines.answers import check_units, decode_counts, decode_pairs, null_units, translate_errors
-from dpsieve.engines.duckdb.compiled.database import Loops, check
 from dpsieve.engines.engine import Aggregation, Columns
-from dpsieve.engines.inputs.files import DataStream, Files, Header, bad_json_line, common_header, field_names
+from dpsieve.engines.inputs.files import DataStream, Files, Header, common_header, field_names
 from dpsieve.engines.inputs.frames import Foreign, Frame, Source
 from dpsieve.engines.sql.columns import Column, call, literal, quoted
 from dpsieve.engines.sql.queries import bounded_query, number_query, pairs_query, places_query
 from dpsieve.engines.true_data import Counted, NumberRows, Pairs, units_by_place
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
-from dpsieve.privacy.contribution import Weight
 from dpsieve.types import Ints
 from dpsieve.values.columns import ESCAPE, ESCAPED, in_utf8, is_interrupt
 
@@ -41,7 +39,7 @@ _T = TypeVar("_T")
 # Anchored at the start, before any quoted row: no data can pose as a line number.
 _CSV = re.compile(r"\AInvalid Input Error: CSV Error on Line: (\d{1,18})\n")
 _JSON = re.compile(r'\AInvalid Input Error: (?:Malformed JSON|JSON transform error) in file "')
-_JSON_LINE = re.compile(r'\A", (?:at byte \d{1,18} )?in line (\d{1,18}):')
+_JSON_LINE = re.compile(r'\A", (at byte \d{1,18} )?in line (\d{1,18}):')
 
 
 @dataclass(frozen=True)
@@ -247,31 +245,10 @@ def count_by_sql(job: Job) -> Counted:
     return decode_counts(job.task, job.listed, answer)
 
 
-def count_by_loops(job: Job, loops: Loops) -> Counted | None:
-    """Return the same from pairs; None if compiled loops do not support the columns, or gave up."""
-    pairs, measure = pairs_by_loops(job, loops, ordered=False), job.task.measure
-    if pairs is None:
-        return None
-    sizes, weights = pairs.sizes, np.array([0, *job.task.weights])
-    sums = pairs.weights(measure) if isinstance(measure, Weight) else pairs.counts()
-    total = int((sizes * weights[np.minimum(sizes, len(weights) - 1)]).sum())
-    check(int(sums.sum()) == total, "the sums of keys are not those of their units")
-    return Counted(pairs.keys, sums)
-
-
 def pairs_by_sql(job: Job) -> Pairs:
     """Return the keys of each unit."""
     answer = job.ask(pairs_query(job.scan.text, job.scan.columns, job.task, job.known))
     return decode_pairs(job.task, job.listed, answer)
-
-
-def pairs_by_loops(job: Job, loops: Loops, ordered: bool = True) -> Pairs | None:
-    """Return the same by compiled loops, with units in an arbitrary order unless `ordered`; None as above."""
-    from dpsieve.engines.duckdb.compiled.pairs import read_pairs, suits_loops  # slow to import
-
-    if not suits_loops(job.scan.columns, job.task, job.scan.rows or 0, job.listed is not None):
-        return None
-    return read_pairs(loops, job.scan, job.task, job.known, job.listed, job.connection if ordered else None)
 
 
 def keep_places(job: Job) -> Ints:
@@ -312,16 +289,15 @@ def guard(act: Callable[[], _T], shown: Mapping[Path, str]) -> _T:
 
 
 def _explain(shown: Mapping[Path, str], error: Exception) -> DpsieveError | KeyboardInterrupt:
-    """Return what went wrong and the fix."""
     if is_interrupt(error):  # Ctrl-C in the thread that runs the query
         return KeyboardInterrupt()
     message = str(error)
     if isinstance(error, duckdb.OutOfMemoryException | MemoryError):
         hint = "Pass a larger memory_limit, fewer threads, or a temp_folder on a disk with more space."
-        return InvalidValue(f"memory_limit is too small for this table. {hint}")
+        return InvalidValue(f"memory_limit is too small for this table. {hint}", argument="memory_limit")
     full = isinstance(error, duckdb.IOException) and ("No space left" in message or "temp_directory" in message)
     if full or (isinstance(error, OSError) and error.errno == errno.ENOSPC):
-        return InvalidValue("temp_folder has no space left. Pass a temp_folder on a disk with more space.")
+        return InvalidValue("temp_folder has no space left. Pass one on a larger disk.", argument="temp_folder")
     if line := _CSV.match(message):
         return _bad_row(
             _mentioned_file(message, shown), int(line[1]), "the header's number of columns, closed quotes, and UTF-8"
@@ -330,7 +306,7 @@ def _explain(shown: Mapping[Path, str], error: Exception) -> DpsieveError | Keyb
         return _explain_json(message[start.end() :], shown)
     kind = type(error).__name__
     if isinstance(error, duckdb.NotImplementedException | duckdb.InvalidTypeException | TypeError):
-        return InvalidType(f"data has a column of a type that cannot be read ({kind}). Turn it into text or numbers.")
+        return InvalidType(f"data has a column that cannot be read ({kind}). Turn it into text.", argument="data")
     if shown:
         hint = "Check that the files are complete, have the same columns, and are what they are read as."
         return UnreadableData(f"{_mentioned_file(message, shown)} cannot be read ({kind}). {hint}")
@@ -346,7 +322,7 @@ def _explain_json(rest: str, shown: Mapping[Path, str]) -> UnreadableData:
     needs = "one JSON object on one line, with each field once, in UTF-8"
     for path, name in shown.items():
         if rest.startswith(str(path)) and (line := _JSON_LINE.match(rest[len(str(path)) :])):
-            return _bad_row(name, bad_json_line(path, int(line[1])), needs)
+            return _bad_row(name, int(line[2]) - (line[1] is not None), needs)  # what is not JSON is on the line before
     return _bad_row(_mentioned_file(rest, shown), None, needs)
 
 

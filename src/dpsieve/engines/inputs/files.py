@@ -1,9 +1,8 @@
 """Files and streams: resolve paths to files, and read the columns of text files.
 
-Parquet (.parquet, .pq), CSV (.csv, .tsv) and JSON lines (.jsonl, .ndjson, .json); the text formats also with .gz. The
-caller passes the format of other files and of streams (`files`). A folder means all Parquet files in it and below. As
-in Spark, names in a folder or a glob that start with a dot or an underscore are ignored, with everything below them,
-except for partitions such as _day=1 and for names that the glob itself spells out. One read takes files of one kind.
+Parquet (.parquet, .pq), CSV (.csv, .tsv) and JSON lines (.jsonl, .ndjson, .json); the text formats also with .gz. A
+folder means all Parquet files in it and below. As in Spark, names in a folder or a glob that start with a dot or an
+underscore are ignored, except for partitions such as _day=1 and for names that the glob itself spells out.
 
 Types are never inferred. All values of a text file are read as text, as they are written (numbers in JSON in one normal
 form). Inference would read rows, and then one row could change how all keys are published. For the same reason the
@@ -20,7 +19,6 @@ import os
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Literal, cast
 
@@ -59,13 +57,12 @@ class Format:
 
     def __post_init__(self) -> None:
         if self.name is not None and (not isinstance(self.name, str) or self.name not in FORMATS):
-            raise InvalidValue(f"format is not known. Pass one of {', '.join(map(repr, FORMATS))}.")
+            raise InvalidValue(f"format is not known. Pass one of {', '.join(map(repr, FORMATS))}.", argument="format")
         if self.name is not None:
             self.kind(Path())
         self.given_header(tabs=False)
 
     def kind(self, path: Path) -> Kind:
-        """Return the kind of a file."""
         kind = _kind(path) if self.name is None else FORMATS[self.name]
         if self.header is not None and kind != "csv":
             raise InvalidValue(
@@ -81,7 +78,7 @@ class Format:
         line = self.header if isinstance(self.header, str) and len(self.header.splitlines()) == 1 else ""
         found = None if "\0" in line else _best(line.encode(errors="replace"), _SEPARATORS)
         if found is None or not any(found.names):
-            raise InvalidValue(f"header is not a line of column names. {hint}")
+            raise InvalidValue(f"header is not a line of column names. {hint}", argument="header")
         return replace(found, separator="\t" if tabs or self.name == "tsv" else found.separator, in_file=False)
 
 
@@ -132,10 +129,10 @@ def files_of(data: object) -> Files:
     folders = given.name in (None, "parquet")
     paths = list({file_identity(path): path for part in parts for path in find_files(part, folders=folders)}.values())
     if not paths:
-        raise InvalidValue("data is an empty list. Pass at least one file.")
+        raise InvalidValue("data is an empty list. Pass at least one file.", argument="data")
     kinds = {given.kind(path) for path in paths}
     if len(kinds) > 1:
-        raise InvalidValue(f"data mixes {', '.join(sorted(kinds))} files. Pass files of one kind at a time.")
+        raise InvalidValue(f"data mixes {', '.join(sorted(kinds))} files. Pass files of one kind.", argument="data")
     return Files(kinds.pop(), tuple(paths), given)
 
 
@@ -149,57 +146,57 @@ def find_files(part: object, *, folders: bool = True) -> list[Path]:
     """Return the files of one path or glob, sorted; with `folders`, all Parquet files of a folder."""
     if not isinstance(part, str | os.PathLike):
         hint = "Pass paths, or one frame or table by itself."
-        raise InvalidType(f"data contains a {type(part).__name__} in its list. {hint}")
+        raise InvalidType(f"data contains a {type(part).__name__} in its list. {hint}", argument="data")
     text = os.fspath(part)
     if not isinstance(text, str) or not text.isprintable():
-        raise InvalidValue("data is a path of bytes or with unprintable characters. Rename the file.")
+        raise InvalidValue("data is a path of bytes or with unprintable characters. Rename the file.", argument="data")
     if not text:
-        raise InvalidValue("data is an empty path. Pass the name of a file.")
+        raise InvalidValue("data is an empty path. Pass the name of a file.", argument="data")
     if "://" in text:
         hint = "Copy the files here, or pass a relation of a DuckDB connection that reads them."
         # It may contain a password, so it is not shown.
-        raise InvalidValue(f"data is an address, and only files of this machine are read. {hint}")
+        raise InvalidValue(f"data is an address, and only files of this machine are read. {hint}", argument="data")
     path = Path(os.path.expanduser(text))  # noqa: PTH111 - Path would take ./~x for a home, and fail where there is none
     try:
         return _resolve(path, text, folders)
     except OSError as error:
         why = error.strerror
     _refuse_address(text)
-    raise InvalidValue(f"data={text!r} cannot be looked up ({why}). Check the path.")
+    raise InvalidValue(f"data={text!r} cannot be looked up ({why}). Check the path.", argument="data")
 
 
 def _resolve(path: Path, text: str, folders: bool) -> list[Path]:
     if path.is_dir() and not folders:
-        raise InvalidValue(f"data={text!r} is a folder. Pass a glob such as {str(path / '*')!r}.")
+        raise InvalidValue(f"data={text!r} is a folder. Pass a glob such as {str(path / '*')!r}.", argument="data")
     if path.is_dir():
         named = sorted(inner for inner in path.rglob("*") if inner.suffix.lower() in (".parquet", ".pq"))
         if found := [inner for inner in named if _is_data(inner.relative_to(path).parts) and inner.is_file()]:
             return found
         hint = f"For other formats pass a glob such as {str(path / '*.csv')!r}."
-        raise InvalidValue(f"data={text!r} is a folder without Parquet files. {hint}")
+        raise InvalidValue(f"data={text!r} is a folder without Parquet files. {hint}", argument="data")
     if path.is_file():
         return [path]
     if path.exists():
         hint = "Pass the path of a file; for a pipe, dpsieve.files(open(...)), or - on the command line."
-        raise InvalidValue(f"data={text!r} is a pipe or a device, which cannot be read. {hint}")
+        raise InvalidValue(f"data={text!r} is a pipe or a device, which cannot be read. {hint}", argument="data")
     if not glob.has_magic(text):
         _refuse_address(text)
         hint = "For standard input pass dpsieve.files(sys.stdin.buffer)." if text == "-" else "Check the path."
-        raise InvalidValue(f"data={text!r} does not exist. {hint}")
+        raise InvalidValue(f"data={text!r} does not exist. {hint}", argument="data")
     start = next(place for place, part in enumerate(path.parts) if glob.has_magic(part))
     matches = map(Path, sorted(glob.glob(str(path), recursive=True)))  # noqa: PTH207
     found = [match for match in matches if _is_data(match.parts[start:], path.parts[start:]) and match.is_file()]
     if not found:
         _refuse_address(text)
         hint = "Check the pattern. Names that begin with _ or a dot are data only where the pattern says so."
-        raise InvalidValue(f"data={text!r} matches no file. {hint}")
+        raise InvalidValue(f"data={text!r} matches no file. {hint}", argument="data")
     return found
 
 
 def _refuse_address(text: str) -> None:
     if validate.has_password(text):
         hint = "Pass files; for a database postgresql://user:password@host/name, and the name of a table of it."
-        raise InvalidValue(f"data looks like an address, and is no file. {hint}")
+        raise InvalidValue(f"data looks like an address, and is no file. {hint}", argument="data")
 
 
 def _is_data(names: tuple[str, ...], patterns: tuple[str, ...] = ()) -> bool:
@@ -219,7 +216,7 @@ def format_of(path: Path) -> str | None:
 def _kind(path: Path) -> Kind:
     name = format_of(path)
     if name is None:
-        raise InvalidValue(f"data={str(path)!r} has an unsupported extension. {_KNOWN}.")
+        raise InvalidValue(f"data={str(path)!r} has an unsupported extension. {_KNOWN}.", argument="data")
     return FORMATS[name]
 
 
@@ -297,7 +294,7 @@ def _json_fields(paths: tuple[Path, ...]) -> list[str]:
     names: dict[str, None] = {}
     lines, size = 0, 0
     for path in paths:
-        for line in json_lines(path):
+        for line in _json_lines(path):
             names |= dict.fromkeys(_object(line) or {})
             lines, size = lines + 1, size + len(line)
             if lines == _SAMPLED_LINES or size > _SAMPLED_BYTES:
@@ -305,7 +302,7 @@ def _json_fields(paths: tuple[Path, ...]) -> list[str]:
     return list(names)
 
 
-def json_lines(path: Path) -> Iterator[bytes]:
+def _json_lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a file as far as it can be read, up to one that is too long for the engine."""
     try:
         with open_file(path) as file:
@@ -313,26 +310,6 @@ def json_lines(path: Path) -> Iterator[bytes]:
                 yield line
     except (OSError, EOFError, zlib.error):
         return
-
-
-def bad_json_line(path: Path, near: int) -> int:
-    """Return the number of the first line around `near` that is no JSON object, or `near`.
-
-    DuckDB counts some lines one too high; this looks at the lines themselves.
-    """
-    low = max(near - 2, 0)
-    for number, line in enumerate(islice(json_lines(path), low, near + 1), low + 1):
-        if line.strip() and not _clean(_object(line)):
-            return number
-    return near
-
-
-def _clean(value: object) -> bool:
-    """Return whether a value was read, and has no lone surrogates, which Python accepts."""
-    try:
-        return value is not None and bool(json.dumps(value, ensure_ascii=False).encode())
-    except UnicodeEncodeError:
-        return False
 
 
 def _object(line: bytes) -> dict[str, object] | None:
@@ -346,6 +323,9 @@ def _object(line: bytes) -> dict[str, object] | None:
 def open_file(path: Path) -> IO[bytes]:
     """Open a file for reading bytes; one that ends in .gz is unpacked."""
     return cast(IO[bytes], gzip.open(path)) if path.suffix.lower() == ".gz" else path.open("rb")
+
+
+EMPTY_PIPE = "the command before a pipe failed or wrote nothing. Check it, or pass a file."
 
 
 class DataStream:
@@ -368,7 +348,7 @@ class DataStream:
         given: Format = _NO_FORMAT,
     ) -> None:
         if not hasattr(stream, "readline") or not hasattr(stream, "read"):
-            raise InvalidType(f"stream must be an open file, not {type(stream).__name__}. Pass sys.stdin.buffer.")
+            raise InvalidType(f"data must be an open file, not {type(stream).__name__}.", argument="data")
         self.name = name
         self.format = given if given.name else replace(given, name="csv")
         self.kind = self.format.kind(Path())
@@ -377,7 +357,6 @@ class DataStream:
         self._spent = False
 
     def header(self) -> Header:
-        """Return the header of CSV."""
         tabs = self.format.name == "tsv"
         if given := self.format.given_header(tabs=tabs):
             return given
@@ -386,9 +365,8 @@ class DataStream:
         return _check_header(parse_header(self._first, self.name, "\t" if tabs else _SEPARATORS), self.name)
 
     def store(self, folder: Path) -> Files:
-        """Write the whole stream to a file in `folder` and return that."""
         if self._spent:
-            raise InvalidValue(f"data: {self.name} was read already. Save it to a file to read it twice.")
+            raise InvalidValue(f"data: {self.name} was read already. Save it to a file first.", argument="data")
         self._spent = True
         path = folder / f"stream.{self.kind}"
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:  # noqa: PTH123
@@ -396,6 +374,8 @@ class DataStream:
             # One read of the system at a time, so that a signal is noticed between them.
             while chunk := self._bytes(getattr(self._stream, "read1", self._stream.read)):
                 file.write(chunk)
+            if not file.tell():
+                raise UnreadableData(f"{self.name} is empty: {EMPTY_PIPE}")
         return Files(self.kind, (path,), self.format, self.name)
 
     def _bytes(self, read: Any) -> bytes:

@@ -62,8 +62,6 @@ class _PandasFrame(Frame):
 
 
 class _PolarsFrame(Frame):
-    """A Polars DataFrame or LazyFrame."""
-
     def names(self) -> list[str]:
         return list(self.data.collect_schema().names())
 
@@ -75,16 +73,9 @@ class _PolarsFrame(Frame):
 
         schema = self.data.collect_schema()
         if any(schema[name] == pl.Object for name in columns):
-            raise InvalidType("data contains Python objects in a column that is used. Convert them to text first.")
-        frame = _converted(lambda: self._collected(columns))
-        return _converted(lambda: pl.DataFrame([frame.get_column(name) for name in columns]).to_arrow())
-
-    def _collected(self, columns: tuple[str, ...]) -> Any:
-        if not hasattr(self.data, "collect"):
-            return self.data
-        # Polars reads '*' and names such as '^x$' as patterns.
-        plain = not any(name == "*" or name.startswith("^") for name in columns)
-        return (self.data.select(columns) if plain else self.data).collect()
+            raise InvalidType("data contains Python objects in a column. Convert them to text first.", argument="data")
+        exactly = pl.selectors.by_name(*columns)  # a name such as '*' or '^x$' would be a pattern
+        return _converted(lambda: self.data.lazy().select(exactly).collect().to_arrow())
 
 
 @dataclass(frozen=True)
@@ -132,13 +123,13 @@ def opener_of(data: Any) -> Callable[[Any], Source]:
     """Return the opener of such data, or raise an error that lists what is accepted; nothing is opened or read."""
     if any(map(is_database, data if isinstance(data, list | tuple) else [data])):
         hint = "Name one table of it, such as table='shop.orders'; for numbers, pass it as an Arrow table."
-        raise InvalidValue(f"data is a database. {hint}")
+        raise InvalidValue(f"data is a database. {hint}", argument="data")
     for fits, opener in _OPENERS:
         if fits(data):
             return opener
     if hasattr(data, "readline"):
-        raise InvalidType("data is an open file. Pass dpsieve.files(file, format='csv'), or its path.")
-    raise InvalidType(f"data must be a table, not {type(data).__name__}. {_ACCEPTED}")
+        raise InvalidType("data is an open file. Pass dpsieve.files(file, format='csv'), or its path.", argument="data")
+    raise InvalidType(f"data must be a table, not {type(data).__name__}. {_ACCEPTED}", argument="data")
 
 
 def _is(data: Any, module: str, *names: str) -> bool:
@@ -154,11 +145,14 @@ def is_spark(data: Any) -> bool:
 
 def _table(pair: tuple[Any, ...]) -> Foreign:
     if len(pair) != 2 or not isinstance(pair[1], str):
-        raise InvalidType("data starts with a DuckDB connection. Pass the pair (connection, name of a table or view).")
+        raise InvalidType(
+            "data is a connection without a table. Pass the pair (connection, name of a table or view).",
+            argument="data",
+        )
     relation, failure = tried(lambda: pair[0].table(pair[1]))
     if failure is not None:
         why = f"cannot be read ({failure.__name__}). Check its name."
-        raise InvalidValue(f"data: table or view {pair[1]!r} of this connection {why}")
+        raise InvalidValue(f"data: table or view {pair[1]!r} of this connection {why}", argument="data")
     return Foreign(relation, pair[0])
 
 

@@ -23,11 +23,10 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet
-import pyarrow.types as types
 
 from dpsieve.engines.inputs.files import Format, Header, format_of, open_file, parse_header
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
-from dpsieve.values.columns import is_sound
+from dpsieve.values.columns import is_sound, kind_of_type, value_type
 
 FORMATS = ("lines", "csv", "jsonl", "parquet")
 _BLOCK = 1 << 23
@@ -220,13 +219,8 @@ def _parquet(path: str, name: str, column: str) -> Iterator[pa.Array]:
 
 
 def _text(column: pa.Array, name: str) -> pa.Array:
-    """Return a column of Parquet as text."""
-    kind = column.type.value_type if types.is_dictionary(column.type) else column.type
-    read = (
-        types.is_string, types.is_large_string, types.is_string_view, types.is_integer, types.is_binary,
-        types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary, types.is_null,
-    )  # fmt: skip
-    if not any(fits(kind) for fits in read):
+    kind = value_type(column)
+    if kind_of_type(kind) is None and kind != pa.null():
         raise InvalidType(f"--column of {name} holds {kind}. Items are text, whole numbers or bytes: convert it first.")
     text = column.cast(kind).cast(pa.large_string())
     if not is_sound(text):

@@ -87,14 +87,15 @@ class Column:
     def check_key(self) -> None:
         """Refuse types that do not group into keys that can be published: nested ones, intervals, times with zones."""
         if not self.is_plain:
-            hint = "Turn it into text first, or name the fields of a nested column as several key columns."
-            raise InvalidType(f"key={self.name!r} has the type {self.kind}, which cannot be a key. {hint}")
+            why = f"key={self.name!r} has the type {self.kind}, which cannot be a key"
+            fix = "Turn it into text first, or name the fields of a nested column as several key columns."
+            raise InvalidType(f"{why}. {fix}", argument="key")
 
     def check_number(self, *, texts: bool) -> None:
         """Refuse types that are no numbers; with `texts`, as in a file of text, text may be read as numbers."""
         if self.type.endswith("]") or not (self.kind in NUMBERS or (texts and self.kind == "VARCHAR")):
-            hint = "Name a column of numbers, or cast this one first."
-            raise InvalidType(f"column={self.name!r} has the type {self.kind}, which is not a number. {hint}")
+            why = f"column={self.name!r} has the type {self.kind}, which is not a number"
+            raise InvalidType(f"{why}. Name a column of numbers, or cast this one first.", argument="column")
 
 
 def quoted(name: str) -> str:

@@ -40,22 +40,18 @@ class _Dialect(Pieces):
     builtin: tuple[str, ...] = ()
 
     def call(self, name: str, *arguments: str) -> str:
-        """Return the call of a function that all dialects have."""
         return f"{name}({', '.join(arguments)})"
 
     def field(self, name: str) -> str:
-        """Return a field of the struct `s`."""
         return f"s.{name}"
 
     def bucket(self, salt: int, names: list[str], kinds: list[str]) -> None:
         """Return None: databases group by hashes of their own, or sort."""
 
     def choice(self, salt: int, units: list[str], keys: list[str]) -> str:
-        """Return the number that orders the keys of a unit, or without keys the units, or without a unit the keys."""
         return self.order.format(salt=salt, unit=", ".join(units or ["0"]), key=", ".join(keys or ["0"]))
 
     def capped(self, most: int) -> str:
-        """Return the smaller of `n` and a number."""
         return f"CASE WHEN n > {most} THEN {most} ELSE n END"
 
     def weight(self, weights: tuple[int, ...], above: int = 0) -> str:
@@ -147,7 +143,7 @@ def query_for(
         salt: the name of a table of one text, `s`, that is the salt, so that it is not in the query.
 
     >>> from dpsieve.engines.engine import Columns
-    >>> from dpsieve.privacy.contribution import Contribution
+    >>> from dpsieve.privacy.guarantee import Contribution
     >>> task = Aggregation(Columns(("query",), ("user",)), Contribution(keys=2), salt=7)
     >>> text = query_for("spark", ("logs", "searches"), {"user": "bigint", "query": "string"}, task)
     >>> "ORDER BY system.builtin.xxhash64('7', u0, k0)" in text and "FROM `logs`.`searches`" in text
@@ -187,8 +183,9 @@ def columns_for(dialect: str, types: Mapping[str, str], wanted: Columns) -> dict
         columns[name].check_key()
     for unit in wanted.unit:
         if "COLLATE" in types[unit].upper().split() and not pieces.collated_units:
-            hint = "Pass a view that writes equal units in one way, such as in lower case, without a collation."
-            raise InvalidType(f"privacy_unit={unit!r} has a collation, which {dialect} does not hash by. {hint}")
+            why = f"privacy_unit={unit!r} has a collation, which {dialect} does not hash by"
+            fix = "Pass a view that writes equal units in one way, such as in lower case, without a collation."
+            raise InvalidType(f"{why}. {fix}", argument="privacy_unit")
     return columns
 
 

@@ -8,16 +8,9 @@ A row whose first key column is null stands for the units that are null in any o
 null. The caller then refuses the data, without a second pass and without a count. A number that is null stands for a
 sum of weights that might not fit 64 bits.
 
-DuckDB groups by hashes without a key, so anyone can choose texts that all have one hash, or numbers whose hashes start
-at one slot of a table. Grouped alone, n of them take n^2 / 2 comparisons, and the time of a release would reveal
-whether the unit that has them is present. So wherever one unit may add many values to a GROUP BY or a JOIN,
-`Pieces.bucket` is grouped by, too: a hash with the secret salt that spreads them. The values themselves are still
-grouped, so the result does not depend on the bucket; only the time does. Values of different units are not spread.
-
-Rows of numbers (`number_query`) become DOUBLE. A row that is null or NaN in a column is dropped first; in a text file,
-so is one whose text is not a number. Of the others, each unit keeps the m rows with the smallest hashes of the salt,
-the unit, the numbers and, for equal rows of a unit, the number of the copy: so each row is as likely, and what a unit
-keeps depends on its own rows and the salt alone. Ties of the hash are broken by the numbers.
+Wherever one unit may add many values to a GROUP BY or a JOIN, `Pieces.bucket`, a hash with the secret salt, is grouped
+by, too: values with equal hashes would take quadratic time. The result does not depend on the bucket. Why it spreads
+them, and why ties of the choice of keys are broken by the keys: docs/engines.md#equal-hashes.
 """
 
 import base64
@@ -26,7 +19,7 @@ from collections.abc import Mapping
 
 from dpsieve.engines.engine import Aggregation, Columns
 from dpsieve.engines.sql.columns import AS_TEXT, Column, ascending, call, literal
-from dpsieve.privacy.contribution import Weight
+from dpsieve.privacy.guarantee import Weight
 
 _FEW_KEYS = 1000  # of one unit: half a million comparisons, 0.3 ms, where all of them have one hash
 _UPPER_BITS = (2**36 - 1) << 28
@@ -50,28 +43,13 @@ class Pieces:
     def choice(self, salt: int, units: list[str], keys: list[str]) -> str:
         """Return the number that orders the keys of a unit, or without keys the units, or without a unit the keys.
 
-        DuckDB's hash of several values combines their hashes by exclusive or. The minimum of such numbers over the keys
-        of a unit would favour keys whose own hashes stand apart; the outer hash mixes the bits, so every key is as
-        likely. Its upper 36 bits suffice.
-
         Equal hashes are easy to make, for every salt. So wherever keys are ordered by this number, the key itself comes
         next: the choice of a unit is then a function of its own rows and the salt, whatever the order of rows.
         """
         return call("&", _hashed(salt, *units, *keys), f"{_UPPER_BITS}::UBIGINT")
 
     def bucket(self, salt: int, names: list[str], kinds: list[str]) -> str | None:
-        """Return a number that spreads values over hash tables, for columns of these kinds; None where there is none.
-
-        With h for DuckDB's hash of a value, h of the salt and a number of at most 64 bits is one-to-one in the number,
-        and which slot it starts at is not known without the salt.
-
-        Many texts have one h. It runs h = (h ^ block) * M over blocks of 8 bytes, from a public start. After 12 secret
-        characters the state is secret, and every block holds the second half of one plain block and the first half of
-        the next. Texts that agree for all secrets differ in the uppermost bits of two blocks that follow each other:
-        with certainty in bit 63 alone, which no two valid UTF-8 texts do, and with probability 1/2 or less below it.
-        The group has the plain h too, where these differences lie in the middle of a block, so that all of 64 bits
-        would have to agree by chance. Bytes may differ in bit 63: they get a cryptographic hash, which takes longer.
-        """
+        """Return a number that spreads values of columns of these kinds over hash tables; None where there is none."""
         parts = [_spread(salt, name, kind) for name, kind in zip(names, kinds, strict=True)]
         return parts[0] if len(parts) == 1 else call("hash", *parts)
 
@@ -302,7 +280,12 @@ def _several_keys(
 
 
 def number_query(scan: str, columns: Mapping[str, Column], task: Aggregation) -> str:
-    """Return the query over `scan`, the text of a table in a FROM clause, whose columns are in `columns`."""
+    """Return the query for rows of numbers, as DOUBLE; see `bounded_query` for the arguments.
+
+    Rows with a null, NaN or a text that is not a number are dropped first. Of the others, each unit keeps those with
+    the smallest hashes of the salt, the unit, the numbers and, for equal rows of a unit, the number of the copy. Ties
+    of the hash are broken by the numbers.
+    """
     units, keys = unit_names(task.columns), [f"k{i}" for i in range(len(task.columns.key))]
     chosen = [f"{columns[name].as_number} AS {k}" for name, k in zip(task.columns.key, keys, strict=True)]
     present = " AND ".join(f"{k} IS NOT NULL AND NOT {call('isnan', k)}" for k in keys)

@@ -1,24 +1,20 @@
 """The answers of a client: it tosses its coin and sends a report, or stays silent.
 
 The guarantee is for one coin per question. A `Budget` enforces that: it records a question before the coin is tossed,
-and refuses it from then on. A refused question is answered like one whose coin says 'silent'. Keep the message until it
-is acknowledged, and send the same one again where delivery failed. `budget=None` is for simulations: there a second
-call tosses a second coin.
+and refuses it from then on. Keep the message until it is acknowledged, and send the same one again where delivery
+failed. `budget=None` is for simulations: there a second call tosses a second coin.
 
 On the wire a report is JSON in UTF-8, such as {"version":1,"value":"tea","nonce":"9f86d081884c7d659a2feaa0c55ad015"}.
 Each report has a fresh random nonce, which retries send again, so a message that is delivered twice counts once.
 
-An observer who sees that a client sent something knows that its value is in the sample, and the sample is all that
-protects it. So `padded_message` makes a message of every answer, including silence: a dummy, whose fields are null. All
-messages that answer one question have the same length, which depends on the question alone: shorter reports are filled
-with spaces, which JSON ignores, and servers drop dummies. What is released does not change: the message is made from
-the answer alone, and the server reads the same answers. An observer of encrypted messages sees their number and one
-length, for all coins and values.
+Who sees that a client sent something knows that its value is in the sample. So `padded_message` makes a message of
+every answer, silence too: a dummy, whose fields are null. All messages that answer one question have the same length,
+which depends on the question alone: docs/federated.md#silent-clients.
 """
 
 import json
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
@@ -39,7 +35,6 @@ class _Report(Message):
         return f"<{type(self).__name__} of a client, not to be published>"
 
     def to_bytes(self) -> bytes:
-        """Return the report as it is sent."""
         return _encode(self.to_json())
 
 
@@ -57,15 +52,10 @@ class Report(_Report):
 
     def __post_init__(self) -> None:
         if not isinstance(self.value, str | int) or isinstance(self.value, bool):
-            raise InvalidType("value of a report must be text or a whole number. Pass a str or an int.")
+            raise InvalidType("value of a report must be text or a whole number. Pass one.", argument="value")
         check_sendable("value of a report", self.value)
         if not is_nonce(self.nonce):
-            raise InvalidValue("nonce of a report must be 32 hexadecimal digits, or ''. Let the client draw one.")
-
-    @classmethod
-    def from_json(cls, data: Any) -> "Report":
-        """Rebuild a report from `to_json`; anything else is refused, and the error does not quote it."""
-        return cls(**cls._read_fields(data))
+            raise InvalidValue("nonce of a report must be 32 hexadecimal digits, or ''.", argument="nonce")
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Report":
@@ -87,7 +77,7 @@ class PrefixReport(_Report, _PrefixFields):
     """A client's answer: the beginning of its string up to the level, and whether the string ends there."""
 
     @classmethod
-    def from_json(cls, data: Any, strings: Strings) -> "PrefixReport":
+    def from_json(cls, data: Any, strings: Strings) -> Self:  # type: ignore[override]
         """Rebuild a report; `strings` of the question states whether prefixes are text or bytes."""
         fields = cls._read_fields(data)
         return cls(**{**fields, "prefix": strings.read(fields["prefix"])})
@@ -163,11 +153,11 @@ def padded_message(
     elif isinstance(answer, kind):
         message = answer.to_bytes()
     else:
-        raise InvalidType(f"answer must be a {kind.__name__} or None. Pass the answer to this question.")
+        raise InvalidType(f"answer must be the {kind.__name__} to this question, or None.", argument="answer")
     nulls = sum(map(in_json, silent.values()))
     length = len(_encode({"version": VERSION, **silent, "nonce": "0" * 32})) + max(question.widest - nulls, 0)
     if len(message) > length:
-        raise InvalidValue("answer is longer than any to this question. Pass the answer to this question.")
+        raise InvalidValue("answer is not one to this question: it is longer than any.", argument="answer")
     return message.ljust(length)
 
 
@@ -204,7 +194,7 @@ def _encode(message: dict[str, Any]) -> bytes:
 def decode(data: object) -> Any:
     """Return the JSON value of these bytes, or None where they are not JSON; other types are refused."""
     if not isinstance(data, bytes | bytearray | memoryview):
-        raise InvalidType(f"data must be bytes, not {type(data).__name__}. Pass what to_bytes of a report returned.")
+        raise InvalidType(f"data must be bytes of a report, not {type(data).__name__}.", argument="data")
     try:
         return json.loads(bytes(data).decode())
     except (ValueError, RecursionError):
@@ -215,10 +205,12 @@ def _admits(budget: object, question: AnyQuestion, level: int | None, source: Ra
     """Return whether the budget admits a question or, without one, whether its level is the one that was drawn."""
     if isinstance(budget, Budget):
         if level is not None:
-            raise InvalidValue("level is drawn and kept by the budget. Leave it out, or pass budget=None to simulate.")
+            raise InvalidValue("level is drawn and kept by the budget. Leave it out.", argument="level")
         return budget.charge(question, source=source)
     if budget is not None:
-        raise InvalidType(f"budget must be a Budget, or None to simulate, not {type(budget).__name__}. Pass a Budget.")
+        raise InvalidType(
+            f"budget must be a Budget, or None to simulate, not {type(budget).__name__}.", argument="budget"
+        )
     if question.protocol != "cohorts":
         return True
     hint = "With cohorts a client draws its level once, by client_level(question.levels), and keeps it."

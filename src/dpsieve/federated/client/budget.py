@@ -4,54 +4,17 @@ Sample-and-threshold protects a client by the threshold of a server that is trus
 question protects nothing: after 20 tosses of a coin of rate 0.5 the value is still unsent with probability 1e-6. So a
 `Budget` records each collection at its first question and charges it as a whole: the epsilon and delta of its `Terms`,
 and its exposure, the probability 1 - (1 - coin)^tosses that at least one of its coins says 'report' (one toss for each
-level; one in all with cohorts). A question is refused, and answered by a dummy as if the coin had said 'silent', if
+level; one in all with cohorts). A refused question is answered by a dummy, as if the coin had said 'silent'.
 
-* its coin is above `rate`;
-* its terms cannot be true: one level with this coin and threshold already has a larger delta (`least_delta`);
-* its collection is not recorded and a total would exceed `epsilon`, `delta` or `exposure`, or the record is full;
-* its collection is recorded with other parameters: a name that collides;
-* its level, or a later one of its collection, was asked before. A repeated question is answered by a dummy and not by
-  the first answer again: either costs nothing, and this way no value and no coin is stored. Hosts that repeat messages
-  after a failed delivery keep the message until it is acknowledged;
-* the record is damaged, missing or cannot be written. A budget never starts again by itself.
+With R for `exposure`, and for everything that the device answers (with `days`: in any `days` consecutive days):
 
-With `days`, totals are those of the collections admitted in the last `days` days; else of all.
+* whatever servers do, its messages are (0, R)-private: no coin says 'report' with probability 1 - R or more, and until
+  one does, messages are dummies with fresh nonces, so what is asked and admitted depends on no value;
+* what servers that keep their terms publish is (epsilon, delta)-private together, by sums that stay within limits fixed
+  in advance.
 
-What is promised. Let R be `exposure`, and compare a device that has a value with the same device that has another one,
-or sends dummies only.
-
-1. Any server, any network. All messages of a device (with `days`: those of any `days` consecutive days, given the ones
-   before) are (0, R)-private: for every event E, P[E | value] <= P[E | other value] + R. So with probability 1 - R
-   nothing about a value leaves, whatever is asked, in which order, and by how many servers.
-   Proof. A message depends on the value only if its coin says 'report'. Until then all messages are dummies with fresh
-   nonces, so the questions depend on nothing but the servers' own randomness; fix that, and the levels that the device
-   draws. Then the questions up to the first report are fixed, and so is what the record admits, as it depends on
-   questions alone. No coin says 'report' with probability prod (1 - p_i) over the tosses admitted, which is 1 - R or
-   more. So the law of the transcript is (1 - r) D + r H with the same D for every value and r <= R; two such laws
-   differ by at most R on any event. It is reached: a server that asks for the value learns it with probability r.
-2. Servers that keep their terms: they use the stated coin and threshold, publish only the release, and count a nonce
-   once. Everything that they publish is (epsilon, delta)-private together for the device, with the limits `epsilon`
-   and `delta` of this budget, for one client more or less or, with neighbours='replace', for another value.
-   Proof. Which collections are admitted depends on questions alone; from others the device is absent in both worlds.
-   Each admitted one is private with its stated numbers, and no less so if only some of its levels are answered: at the
-   others both worlds are the same. The sums of epsilons and deltas stay within limits fixed in advance on every path,
-   and sums hold also where amounts react to earlier releases (Rogers, Roth, Ullman and Vadhan, NeurIPS 2016) and where
-   collections overlap in time (Haney et al., CCS 2023). Terms for 'add_remove' count as (2 epsilon, (1 + e^epsilon)
-   delta) in a budget for 'replace' (group privacy); terms for 'replace' say nothing about absence and are refused in a
-   budget for 'add_remove'.
-3. Days, which are those of UTC. A collection counts as long as its last admitted question was on one of the last
-   `days` days. After that it is forgotten, and checked as a new one if it is asked again. So it has runs of questions,
-   in each of which no two that follow each other are `days` days apart, and it was checked at the start of each run.
-   Take any `days` consecutive days, the runs with a question in them, and the run that started last, at a time s. Every
-   other run has a question up to s, and one after s or in these days before s: by the gaps within a run, its last
-   question up to s is less than `days` days before s. So it was counted in the check at s, and all totals are within
-   the limits.
-
-What is not promised. A device cannot see the threshold that a server uses: (2) is worth as much as the server is
-trusted, and (1) holds without trust. A record that was deleted before the program starts, or replaced by an older copy
-(a restored backup), is not noticed. A clock that is set forward ends windows early. A server can use up a budget.
-Refusals take the same time as answers, up to the arithmetic: both rewrite the record. Sums are exact to 50 digits, and
-numbers are taken as the decimals that Python prints.
+What is refused, the proofs, and what is not promised: docs/federated.md#what-a-budget-promises. Sums are exact to 50
+digits, and numbers are taken as the decimals that Python prints.
 """
 
 import hashlib
@@ -63,23 +26,26 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from decimal import Context, Decimal
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Self
 
 from dpsieve import validate
 from dpsieve.errors import DpsieveError, InvalidType, UnreadableData
 from dpsieve.federated.client.coins import RandomWords, uniform
 
 from dpsieve.federated.client.questions import (  # isort: skip
-    LARGEST_COIN, SMALLEST_COIN, AnyQuestion, Question, Terms, ValueQuestion, check_question, least_delta, terms_of,
+    LARGEST_COIN, SMALLEST_COIN, AnyQuestion, Coin, Question, Terms, ValueQuestion, check_question, least_delta,
+    terms_of,
 )  # fmt: skip
 from dpsieve.federated.client.storage import FileStorage, Storage
 from dpsieve.federated.client.strings import MOST_LEVELS, Message
+from dpsieve.validate import Checked, is_whole
 
 VERSION = 1
 _MOST_COLLECTIONS = 1000
 _PRECISE = Context(prec=60)
 _DAY = 86_400
 _CHANGES = ("level", "prefixes")  # from one question of a collection to the next
+_LAST_DAY = 10**9
 _HINT = "Pass the record of this device as it is."
 
 
@@ -93,7 +59,7 @@ class Spent(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Charge(Message):
+class _Charge(Checked, Message):
     """One collection in a record.
 
     Attributes:
@@ -106,25 +72,17 @@ class _Charge(Message):
     """
 
     terms: Terms
-    digest: str
-    coin: float
-    tosses: int
-    level: int
-    asked: int
-    day: int
+    digest: Annotated[str, lambda value, name: validate.text(name, value, hint=_HINT)]
+    coin: Coin
+    tosses: Annotated[int, is_whole(1, MOST_LEVELS, _HINT)]
+    level: Annotated[int, is_whole(0, MOST_LEVELS, _HINT)]
+    asked: Annotated[int, is_whole(0, MOST_LEVELS, _HINT)]
+    day: Annotated[int, is_whole(0, _LAST_DAY, _HINT)]
 
     @classmethod
-    def from_json(cls, data: Any) -> "_Charge":
+    def from_json(cls, data: Any) -> Self:
         fields = cls._read_fields(data)
-        return cls(
-            Terms.from_json(fields["terms"]),
-            validate.text("digest", fields["digest"], hint=_HINT),
-            validate.between("coin", fields["coin"], SMALLEST_COIN, LARGEST_COIN, hint=_HINT),
-            validate.whole("tosses", fields["tosses"], low=1, high=MOST_LEVELS, hint=_HINT),
-            validate.whole("level", fields["level"], high=MOST_LEVELS, hint=_HINT),
-            validate.whole("asked", fields["asked"], high=MOST_LEVELS, hint=_HINT),
-            validate.whole("day", fields["day"], hint=_HINT),
-        )
+        return cls(**{**fields, "terms": Terms.from_json(fields["terms"])})
 
 
 class _Record(NamedTuple):
@@ -204,7 +162,7 @@ class Budget:
         elif all(callable(getattr(place, name, None)) for name in ("get", "put")):
             self._storage = place
         else:
-            raise InvalidType(f"place must be a path or a Storage, not {type(place).__name__}. Pass a path.")
+            raise InvalidType(f"place must be a path or a Storage, not {type(place).__name__}.", argument="place")
         with self._locked():
             if self._storage.get() is None:
                 self._storage.put(_Record({}, 0).to_text())

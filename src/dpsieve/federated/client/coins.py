@@ -29,7 +29,7 @@ def random_bits(bits: int, source: RandomWords | None = None) -> int:
     if source is None:
         return int.from_bytes(os.urandom((bits + 7) // 8), "little") >> (-bits % 8)
     if not callable(getattr(source, "words", None)):
-        raise InvalidType(f"source must be a dpsieve random source, not {type(source).__name__}. Leave it out.")
+        raise InvalidType(f"source is no random source: {type(source).__name__}. Leave it out.", argument="source")
     count = (bits + 63) // 64
     words = sum(int(word) << (64 * place) for place, word in enumerate(source.words(count)))
     return words >> (64 * count - bits)

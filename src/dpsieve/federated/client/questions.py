@@ -12,12 +12,13 @@ import numbers
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.federated.client.coins import is_nonce
 from dpsieve.federated.client.strings import MOST_LEVELS, Message, Strings, Symbols, check_sendable
+from dpsieve.validate import Checked, is_between, is_choice, is_whole
 
 Kind = Literal["text", "integers"]
 Protocol = Literal["rounds", "cohorts", "one_round"]
@@ -25,15 +26,29 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 
 LONGEST = 256
+check_longest = is_whole(1, 1 << 20, "Pass the most bytes that a text may have, such as longest=256.")
 _ESCAPED = 6  # bytes of a symbol in JSON, at most, as in "\u0000"
 SMALLEST_COIN, LARGEST_COIN = 1e-9, 1 - 1e-9
 _LONGEST_NAME = 200
 _MOST_REPORTS = 10**9
 _MOST_TERMS = 100_000  # of a sum; fewer terms only lower it
+_HINT = "Pass what Question.to_json returned."
+
+
+def _check_name(name: Any, argument: str) -> str:
+    hint = "Pass a name such as collection='drinks, May 2027', or leave it out for a random one."
+    checked = validate.text(argument, name, hint=hint)
+    if len(checked) > _LONGEST_NAME:
+        raise InvalidValue(f"{argument} has more than {_LONGEST_NAME} characters. {hint}", argument=argument)
+    check_sendable(argument, checked)
+    return checked
+
+
+Coin = Annotated[float, is_between(SMALLEST_COIN, LARGEST_COIN, "Pass a question as its server made it.")]
 
 
 @dataclass(frozen=True)
-class Terms(Message):
+class Terms(Checked, Message):
     """The statement of a server about its collection, for the budgets of devices.
 
     Attributes:
@@ -42,35 +57,15 @@ class Terms(Message):
         threshold: the number of reports that a count needs to be released.
     """
 
-    collection: str
-    epsilon: float
-    delta: float
-    threshold: int
-    neighbours: validate.Neighbours = "add_remove"
-
-    def __post_init__(self) -> None:
-        hint = "Pass a name such as collection='drinks, May 2027', or leave it out for a random one."
-        name = validate.text("collection", self.collection, hint=hint)
-        if len(name) > _LONGEST_NAME:
-            raise InvalidValue(f"collection has more than {_LONGEST_NAME} characters. {hint}")
-        check_sendable("collection", name)
-        hint = "Pass the threshold of the plan."
-        validate.store(
-            self,
-            epsilon=validate.epsilon(self.epsilon),
-            delta=validate.delta(self.delta),
-            threshold=validate.whole("threshold", self.threshold, low=1, high=_MOST_REPORTS, hint=hint),
-            neighbours=validate.neighbours(self.neighbours),
-        )
-
-    @classmethod
-    def from_json(cls, data: Any) -> "Terms":
-        """Rebuild what `to_json` returned; anything else is refused."""
-        return cls(**cls._read_fields(data))
+    collection: Annotated[str, _check_name]
+    epsilon: validate.Epsilon
+    delta: validate.Delta
+    threshold: Annotated[int, is_whole(1, _MOST_REPORTS, "Pass the threshold of the plan.")]
+    neighbours: validate.Relation = "add_remove"
 
 
 @dataclass(frozen=True)
-class ValueQuestion(Message):
+class ValueQuestion(Checked, Message):
     """The question of a histogram: which value a client has. See `dpsieve.federated.Histogram.question`.
 
     Attributes:
@@ -81,22 +76,16 @@ class ValueQuestion(Message):
         terms: what the collection promises.
     """
 
-    coin: float
-    kind: Kind = "text"
+    coin: Coin
+    kind: Annotated[Kind, is_choice(*KINDS)] = "text"
     values: tuple[str | int, ...] | None = None
-    longest: int = LONGEST
+    longest: Annotated[int, check_longest] = LONGEST
     terms: Terms | None = None
 
     fields: ClassVar[tuple[str, ...]] = ("value",)
     protocol: ClassVar[Protocol] = "one_round"
     level: ClassVar[int] = 1
     levels: ClassVar[int] = 1
-
-    def __post_init__(self) -> None:
-        hint = "Pass a question of Histogram.question."
-        validate.store(self, coin=_coin(self.coin, hint))
-        check_kind(self.kind)
-        check_longest(self.longest)
 
     @cached_property
     def _known(self) -> frozenset[str | int]:
@@ -112,9 +101,9 @@ class ValueQuestion(Message):
     def counts(self, value: object) -> bool:
         """Return whether a value counts; raise for one of another kind, or that no report can carry."""
         if self.kind == "integers" and (isinstance(value, bool) or not isinstance(value, numbers.Integral)):
-            raise InvalidType("value must be a whole number, as this histogram counts integers.")
+            raise InvalidType("value must be a whole number, as this histogram counts integers.", argument="value")
         if self.kind == "text" and not isinstance(value, str):
-            raise InvalidType("value must be text, as this histogram counts text. Pass kind='integers' for numbers.")
+            raise InvalidType("value must be text, as this histogram counts text.", argument="value")
         sendable = value if isinstance(value, str) else int(value)  # type: ignore[call-overload]
         check_sendable("value", sendable)
         if self.values is not None:
@@ -122,20 +111,19 @@ class ValueQuestion(Message):
         return not isinstance(sendable, str) or len(sendable.encode()) <= self.longest
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> "ValueQuestion":
-        """Rebuild what `to_json` returned; anything else is refused."""
+    def from_json(cls, data: Any) -> Self:
         fields = cls._read_fields(data)
         fields["terms"] = _terms(fields)
         listed, anything = fields["values"], cls(**fields | {"values": None})
         if listed is not None:
             if not isinstance(listed, list) or not listed or not all(map(anything.counts, listed)):
-                raise InvalidValue("values of a question must be a list of values that count, or null.")
+                raise InvalidValue("values must be a list of values that count, or null.", argument="values")
             fields["values"] = tuple(listed)
         return cls(**fields)
 
 
 @dataclass(frozen=True)
-class Question(Message):
+class Question(Checked, Message):
     """The question of a trie at one level: which of these prefixes a string extends, and by which symbols.
 
     Attributes:
@@ -149,11 +137,11 @@ class Question(Message):
         terms: what the collection promises.
     """
 
-    protocol: Protocol
-    level: int
-    levels: int
-    step: int
-    coin: float
+    protocol: Annotated[Protocol, is_choice(*PROTOCOLS)]
+    level: Annotated[int, is_whole(1, MOST_LEVELS, _HINT)]
+    levels: Annotated[int, is_whole(1, MOST_LEVELS, _HINT)]
+    step: Annotated[int, is_whole(1, MOST_LEVELS, _HINT)]
+    coin: Coin
     strings: Strings
     prefixes: tuple[Symbols, ...]
     terms: Terms | None = None
@@ -197,20 +185,18 @@ class Question(Message):
         return long and prefix[: self.before] in self._known
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> "Question":
-        """Rebuild what `to_json` returned; anything else is refused."""
-        hint, fields = "Pass what Question.to_json returned.", cls._read_fields(data)
+    def from_json(cls, data: Any) -> Self:
+        fields = cls._read_fields(data)
         strings, listed = Strings.from_json(fields["strings"]), fields["prefixes"]
-        levels = validate.whole("levels", fields["levels"], low=1, high=MOST_LEVELS, hint=hint)
-        level = validate.whole("level", fields["level"], low=1, high=levels, hint=hint)
-        protocol, coin = check_protocol(fields["protocol"]), _coin(fields["coin"], hint)
-        step = validate.whole("step", fields["step"], low=1, high=strings.max_length, hint=hint)
         if not isinstance(listed, list) or not all(isinstance(prefix, str) for prefix in listed):
-            raise InvalidType(f"prefixes must be a list of text. {hint}")
+            raise InvalidType(f"prefixes must be a list of text. {_HINT}", argument="prefixes")
         prefixes = tuple(strings.read(prefix) for prefix in listed)
         if not all(map(strings.fits, prefixes)):
-            raise InvalidValue(f"prefixes holds one that no counted string begins with. {hint}")
-        return cls(protocol, level, levels, step, coin, strings, prefixes, _terms(fields))
+            raise InvalidValue(f"prefixes holds one that no counted string begins with. {_HINT}", argument="prefixes")
+        question = cls(**{**fields, "strings": strings, "prefixes": prefixes, "terms": _terms(fields)})
+        validate.whole("level", question.level, high=question.levels, hint=_HINT)
+        validate.whole("step", question.step, high=strings.max_length, hint=_HINT)
+        return question
 
 
 AnyQuestion = ValueQuestion | Question
@@ -220,13 +206,13 @@ def check_question(question: object, *kinds: type) -> None:
     """Raise unless this is a question of one of these kinds."""
     if not isinstance(question, kinds):
         names = " or ".join(kind.__name__ for kind in kinds)
-        raise InvalidType(f"question must be a {names}, not {type(question).__name__}. Use its from_json.")
+        raise InvalidType(f"question must be a {names}, not {type(question).__name__}.", argument="question")
 
 
 def terms_of(question: AnyQuestion) -> Terms:
     """Return the terms of a question, or raise where it states none."""
     if question.terms is None:
-        raise InvalidValue("question states no terms, so no budget can be charged. Ask a server that states them.")
+        raise InvalidValue("question states no terms, so no budget can be charged.", argument="question")
     return question.terms
 
 
@@ -291,32 +277,5 @@ def in_json(value: object) -> int:
     return len(json.dumps(value, ensure_ascii=False).encode())
 
 
-def check_kind(kind: object) -> Kind:
-    """Return 'text' or 'integers'."""
-    for known in KINDS:
-        if kind == known:
-            return known
-    raise InvalidValue("kind is not known. Choose 'text' or 'integers'.")
-
-
-def check_protocol(protocol: object) -> Protocol:
-    """Return one of the three protocols."""
-    for known in PROTOCOLS:
-        if protocol == known:
-            return known
-    raise InvalidValue("protocol is not known. Choose 'rounds', 'cohorts' or 'one_round'.")
-
-
-def check_longest(longest: object) -> int:
-    """Return the largest number of bytes of a text that counts."""
-    hint = "Pass the most bytes that a text may have, such as longest=256."
-    return validate.whole("longest", longest, low=1, high=1 << 20, hint=hint)
-
-
 def _terms(fields: dict[str, Any]) -> Terms | None:
     return None if fields["terms"] is None else Terms.from_json(fields["terms"])
-
-
-def _coin(coin: object, hint: str) -> float:
-    """Return the probability with which a client answers, above 0 and below 1."""
-    return validate.between("coin", coin, SMALLEST_COIN, LARGEST_COIN, hint=hint)

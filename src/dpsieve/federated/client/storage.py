@@ -45,20 +45,18 @@ class FileStorage:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         if not isinstance(path, str | os.PathLike):
-            raise InvalidType(f"path must be the path of a file, not {type(path).__name__}. Pass one of this device.")
+            raise InvalidType(f"path must be the path of a file, not {type(path).__name__}.", argument="path")
         self.path = Path(os.path.realpath(path))  # the lock of a link is that of its file
         if not self.path.parent.is_dir():
             raise UnreadableData("path: its folder does not exist. Make the folder, or pass another path.")
 
     def get(self) -> str | None:
-        """Return the text, or None where there is no file."""
         try:
             return self.path.read_bytes().decode(errors="surrogateescape")
         except FileNotFoundError:
             return None
 
     def put(self, text: str) -> None:
-        """Replace the file; on return it is on disk."""
         working = self.path.with_name(f".{self.path.name}.partial")
         with open(self._open(working, os.O_WRONLY | os.O_TRUNC), "wb") as file:  # noqa: PTH123
             file.write(text.encode(errors="surrogateescape"))

@@ -4,10 +4,11 @@ import math
 import numbers
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue, not_unicode, too_large
+from dpsieve.validate import Checked, is_choice, is_whole
 
 Symbols = str | bytes
 
@@ -34,12 +35,27 @@ class Message:
         """Return the fields that `to_json` wrote; the error does not quote data."""
         names, head = set(cls.__match_args__), cls.head
         if not isinstance(data, dict) or set(data) != names | set(head) or any(data[n] is not head[n] for n in head):
-            raise InvalidValue(f"data is not a {cls.__name__}. Pass what {cls.__name__}.to_json returned.")
+            kind = cls.__name__
+            raise InvalidValue(f"data is not a {kind}. Pass what {kind}.to_json returned.", argument="data")
         return {name: data[name] for name in cls.__match_args__}
+
+    @classmethod
+    def from_json(cls, data: Any) -> Self:
+        """Rebuild what `to_json` returned; anything else is refused, and the error does not quote it."""
+        return cls(**cls._read_fields(data))
+
+
+def _check_alphabet(alphabet: Any, name: str) -> Symbols | None:
+    hint = "Pass distinct characters as a str, distinct bytes, or None for any text."
+    if not isinstance(alphabet, str | bytes | None):
+        raise InvalidType(f"{name} must be str, bytes or None, not {type(alphabet).__name__}. {hint}", argument=name)
+    if alphabet is not None and (not alphabet or len(set(alphabet)) != len(alphabet) or not _is_text(alphabet)):
+        raise InvalidValue(f"{name} is empty, repeats a symbol or has a lone surrogate. {hint}", argument=name)
+    return alphabet
 
 
 @dataclass(frozen=True)
-class Strings(Message):
+class Strings(Checked, Message):
     """Strings of min_length to max_length symbols.
 
     Attributes:
@@ -52,23 +68,15 @@ class Strings(Message):
     (True, False, False, False)
     """
 
-    max_length: int
+    max_length: Annotated[int, is_whole(1, MOST_LEVELS, "Pass how long strings may be, such as max_length=20.")]
     min_length: int = 0
-    alphabet: Symbols | None = None
+    alphabet: Annotated[Symbols | None, _check_alphabet] = None
 
     def __post_init__(self) -> None:
-        hint = "Pass how long strings may be, such as max_length=20."
-        most = validate.whole("max_length", self.max_length, low=1, high=MOST_LEVELS, hint=hint)
+        super().__post_init__()
         hint = "Pass the length of the shortest string, 0 or more."
-        least = validate.whole("min_length", self.min_length, high=most, hint=hint)
-        validate.store(self, max_length=most, min_length=least)
-        if self.alphabet is None:
-            return
-        hint = "Pass distinct characters as a str, distinct bytes, or None for any text."
-        if not isinstance(self.alphabet, str | bytes):
-            raise InvalidType(f"alphabet must be str, bytes or None, not {type(self.alphabet).__name__}. {hint}")
-        if not self.alphabet or len(set(self.alphabet)) != len(self.alphabet) or not _is_text(self.alphabet):
-            raise InvalidValue(f"alphabet is empty, repeats a symbol or has a lone surrogate. {hint}")
+        least = validate.whole("min_length", self.min_length, high=self.max_length, hint=hint)
+        validate.store(self, min_length=least)
 
     @property
     def empty(self) -> Symbols:
@@ -95,21 +103,16 @@ class Strings(Message):
         return _is_text(prefix) and (self._allowed is None or self._allowed.issuperset(prefix))
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values, with whether strings are text or bytes."""
         return {"of": "bytes" if self.of_bytes else "text", **super().to_json()}
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> "Strings":
-        """Rebuild what `to_json` returned; anything else is refused."""
-        hint = "Pass what to_json returned."
-        if not isinstance(data, dict) or set(data) != {"of", "alphabet", "max_length", "min_length"}:
-            raise InvalidValue(f"data does not describe strings. {hint}")
-        alphabet = data["alphabet"]
+    def from_json(cls, data: Any) -> Self:
+        if not isinstance(data, dict) or data.get("of") not in ("text", "bytes"):
+            raise InvalidValue("data describes neither text nor bytes. Pass what to_json returned.", argument="data")
+        fields = cls._read_fields({name: value for name, value in data.items() if name != "of"})
         if data["of"] == "bytes":
-            alphabet = _from_hex(alphabet)
-        elif data["of"] != "text":
-            raise InvalidValue(f"data describes neither text nor bytes. {hint}")
-        return cls(data["max_length"], data["min_length"], alphabet)
+            fields["alphabet"] = _from_hex(fields["alphabet"])
+        return cls(**fields)
 
     def read(self, text: str) -> Symbols:
         """Return a string from its JSON text; bytes are in hexadecimal."""
@@ -117,7 +120,7 @@ class Strings(Message):
 
 
 @dataclass(frozen=True)
-class Grid(Message):
+class Grid(Checked, Message):
     r"""The interval [low, high] cut into branching^depth cells of equal width. It is public.
 
     Cell i is [edge(i), edge(i+1)); the last one includes `high`.
@@ -133,21 +136,22 @@ class Grid(Message):
 
     low: float
     high: float
-    branching: int = 4
-    depth: int = 5
-    outside: Literal["clip", "silent"] = "clip"
+    branching: Annotated[int, is_whole(2, 256, "Pass 2 to 256, such as branching=4.")] = 4
+    depth: Annotated[int, is_whole(1, 40, "Pass how many levels, such as depth=5.")] = 5
+    outside: Annotated[Literal["clip", "silent"], is_choice("clip", "silent")] = "clip"
 
     def __post_init__(self) -> None:
-        low, high = check_interval(self.low, self.high)
-        parts = validate.whole("branching", self.branching, low=2, high=256, hint="Pass 2 to 256, such as branching=4.")
-        depth = validate.whole("depth", self.depth, low=1, high=40, hint="Pass how many levels, such as depth=5.")
-        if self.outside not in ("clip", "silent"):
-            raise InvalidValue("outside is not known. Choose 'clip' or 'silent'.")
-        if parts**depth > _MOST_CELLS:
-            raise InvalidValue(f"depth={depth} makes more than 2^40 cells. Pass fewer levels or a smaller branching.")
-        if not low + (high - low) / parts**depth > low:
-            raise InvalidValue("low and high are too close for that many cells. Pass fewer levels or a wider interval.")
-        validate.store(self, low=low, high=high, branching=parts, depth=depth)
+        super().__post_init__()
+        hint = "Pass two finite numbers, low < high, such as low=0.0 and high=100.0."
+        low, high = (validate.real(name, getattr(self, name), hint=hint) for name in ("low", "high"))
+        if not 0 < high - low < math.inf:
+            raise InvalidValue(f"low={low:g} is not below high={high:g}, or too far from it. {hint}", argument="low")
+        validate.store(self, low=low, high=high)
+        fix = "Pass fewer levels or a smaller branching."
+        if self.cells > _MOST_CELLS:
+            raise InvalidValue(f"depth={self.depth} makes more than 2^40 cells. {fix}", argument="depth")
+        if not low + (high - low) / self.cells > low:
+            raise InvalidValue(f"low and high are too close for that many cells. {fix}", argument="low")
 
     @property
     def cells(self) -> int:
@@ -180,20 +184,6 @@ class Grid(Message):
             return None
         return bytes(cell // self.branching**place % self.branching for place in range(self.depth - 1, -1, -1))
 
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> "Grid":
-        """Rebuild what `to_json` returned; anything else is refused."""
-        return cls(**cls._read_fields(data))
-
-
-def check_interval(low: object, high: object) -> tuple[float, float]:
-    """Return a finite, non-empty interval of values."""
-    hint = "Pass two finite numbers, low < high, such as low=0.0 and high=100.0."
-    first, last = validate.real("low", low, hint=hint), validate.real("high", high, hint=hint)
-    if not 0 < last - first < math.inf:
-        raise InvalidValue(f"low={first:g} is not below high={last:g}, or too far from it. {hint}")
-    return first, last
-
 
 def check_sendable(name: str, value: str | int) -> None:
     """Raise, without quoting the value, unless a report can carry it: Unicode, or a whole number of 64 bits."""
@@ -216,7 +206,8 @@ def _from_hex(text: object) -> bytes:
     try:
         return bytes.fromhex(text)  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        raise InvalidValue("data holds bytes that are not in hexadecimal. Pass what to_json returned.") from None
+        why = "data holds bytes that are not in hexadecimal"
+        raise InvalidValue(f"{why}. Pass what to_json returned.", argument="data") from None
 
 
 def _is_text(symbols: Symbols) -> bool:

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from dpsieve import validate
-from dpsieve.accounting.gaussian import positive_delta
+from dpsieve.accounting.curves import positive_delta
 from dpsieve.channels.law import LARGEST_FREQUENCY
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import first_whole
@@ -89,15 +89,15 @@ def plan(
     if rate is not None:
         rate = check_rate(rate)
         if rate > most:
-            raise InvalidValue(f"rate={rate:g} contacts more clients than `contacted`. Leave one of them out.")
+            raise InvalidValue(f"rate={rate:g} contacts more clients than `contacted`.", argument="rate")
     hostile = validate.whole("hostile", hostile, high=10**9, hint="Pass how many reports may be made up, such as 5.")
     if threshold is not None:
         threshold = check_threshold(threshold) - hostile
         if threshold < 1:
-            raise InvalidValue(f"hostile={hostile} reports reach the threshold by themselves. Pass a higher threshold.")
+            raise InvalidValue(f"hostile={hostile} reports reach the threshold. Pass a higher one.", argument="hostile")
     if rate is None or threshold is None:
         if delta is None:
-            raise InvalidValue("delta is missing. Pass it, such as delta=1e-8, or both a rate and a threshold.")
+            raise InvalidValue("delta is missing. Pass it, or both a rate and a threshold.", argument="delta")
         delta = positive_delta(delta)
         search = _search(epsilon, delta, relation, most)
         if rate is not None:
@@ -109,7 +109,8 @@ def plan(
             if frequency is not None and half_frequency(rate, threshold) > frequency:
                 rarest = half_frequency(*_best(epsilon, delta, relation, most, _cost("reach", None)))
                 hint = f"No plan reports values of fewer than {rarest} clients half of the time."
-                raise InvalidValue(f"frequency={frequency} is too low for goal='error'. {hint} Pass a higher one.")
+                why = f"frequency={frequency} is too low for goal='error'"
+                raise InvalidValue(f"{why}. {hint} Pass a higher one.", argument="frequency")
     if hostile:
         honest = sample_threshold(rate, threshold, epsilon=epsilon, delta=delta, neighbours=relation, unit=unit)
         delta, threshold = honest.guarantee.delta, threshold + hostile
@@ -130,7 +131,6 @@ def _search(epsilon: float, delta: float, neighbours: Neighbours, most: float) -
 
 
 def _best(epsilon: float, delta: float, neighbours: Neighbours, most: float, cost: Cost) -> tuple[float, int]:
-    """Return the rate and the threshold of the least cost."""
     search, grid = _search(epsilon, delta, neighbours, most), np.geomspace(1, _HIGHEST, 20)
     if neighbours == "replace":  # each step is slower, and the best is not far from that of add/remove
         start = _best(epsilon, delta, "add_remove", most, cost)[1]
@@ -148,13 +148,13 @@ def _best(epsilon: float, delta: float, neighbours: Neighbours, most: float, cos
 def _cost(goal: str, frequency: int | None) -> Cost:
     if goal == "reach":
         if frequency is not None:
-            raise InvalidValue("frequency belongs to goal='error'. Leave it out, or pass that goal.")
+            raise InvalidValue("frequency belongs to goal='error'. Pass that, or neither.", argument="frequency")
         return lambda rate, threshold: (threshold - 1 / 3) / rate  # about where one half is reached
     if goal != "error":
-        raise InvalidValue("goal is not known. Choose 'reach' or 'error'.")
+        raise InvalidValue("goal is not known. Choose 'reach' or 'error'.", argument="goal")
     hint = "For goal='error', pass how many clients frequent values have, such as frequency=1000."
     if frequency is None:
-        raise InvalidValue(f"goal='error' needs a frequency too. {hint}")
+        raise InvalidValue(f"goal='error' needs a frequency too. {hint}", argument="goal")
     most = validate.whole("frequency", frequency, low=1, high=LARGEST_FREQUENCY, hint=hint)
     return lambda rate, threshold: _worst_error(rate, threshold, most)
 
@@ -178,7 +178,6 @@ def _worst_error(rate: float, threshold: int, most: int) -> float:
 
 
 def _most(contacted: int | None, population: int | None) -> float:
-    """Return the highest rate that is allowed."""
     if contacted is None and population is None:
         return LARGEST_RATE
     hint = "Pass both, such as contacted=10_000 and population=1_000_000."
@@ -204,14 +203,12 @@ class Invitation:
         population, rate: the number of clients, and the rate with which each is sampled.
         invited: how many clients to invite, chosen at random.
         overflow: the probability that the sample is larger, rounded up.
-        paper_invited: m + c sqrt(m), with c from the Chernoff bound of Lemma 4, for the same probability.
     """
 
     population: int
     rate: float
     invited: int
     overflow: float
-    paper_invited: int
 
     def guarantee(self, promise: Guarantee) -> Guarantee:
         """Return the guarantee if the sample is cut to the invited clients: delta + (1 + e^epsilon) overflow.
@@ -232,16 +229,13 @@ def invite_for_sample(population: int, rate: float, *, beta: float = 1e-12) -> I
     P[Binomial(population + 1, rate) > invited] <= beta; one more client, for the neighbour that has it. Where that is
     more than the population, all clients are invited.
 
-    >>> invitation = invite_for_sample(1_000_000, 0.1, beta=1e-12)
-    >>> invitation.invited, invitation.paper_invited
-    (102117, 102880)
+    >>> invite_for_sample(1_000_000, 0.1, beta=1e-12).invited
+    102117
     """
     n = validate.whole("population", population, low=1, high=_MOST_CLIENTS, hint="Pass how many clients there are.") + 1
     p, beta = check_rate(rate), _small(beta)
     enough = first_whole(lambda count: upper_tail(n, p, count + 1) <= beta, math.floor(n * p) + 1, n)
-    mean = population * p
-    paper = math.ceil(mean + math.sqrt(3 * math.log(1 / beta) * mean))
-    return Invitation(population, p, enough, upper_tail(n, p, enough + 1), min(paper, n))
+    return Invitation(population, p, enough, upper_tail(n, p, enough + 1))
 
 
 def invite_for_reports(reports: int, rate: float, *, beta: float = 1e-6) -> int:
@@ -262,5 +256,5 @@ def _small(beta: float) -> float:
     hint = "Pass a small probability such as beta=1e-6."
     number = validate.between("beta", beta, 1e-100, 0.5, hint=hint)
     if number == 0.5:
-        raise InvalidValue(f"beta=0.5 is no small probability. {hint}")
+        raise InvalidValue(f"beta=0.5 is no small probability. {hint}", argument="beta")
     return number

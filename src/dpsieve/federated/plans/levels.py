@@ -6,54 +6,44 @@ There are three protocols, all with one threshold for every level:
   composition of L mechanisms, charged by the exact pairs of their rows (`federated.plans.rounds`). A trie is
   `pruned`: it asks a client only while the prefixes of its string survive, and is charged for these questions only.
 * 'cohorts': every client draws one level, each with probability 1/L, and tosses its coin there only. The whole costs
-  (epsilon, delta) once. Proof: fix the levels of all clients, which do not depend on their values. With one client
-  more, the levels before its own are the same, its own is one sample-and-threshold histogram with one client more, and
-  later levels depend on earlier outputs and on other clients' data alone: post-processing. So each choice of levels
-  is (epsilon, delta)-private, and by convexity so is their mixture. Nothing else is used, so levels may be known
-  to anyone. When a client replaces its value it keeps its level, and the same argument leaves one histogram in which
-  one client is replaced: so the promise under 'replace' is that of one histogram under 'replace', once. (Lemma 7 of
-  Bharadwaj and Cormode, AISTATS 2022, charges L times.)
-  With `secret_levels`, no reader of the release knows a client's level, and the others hide a client better. Proof:
-  let p be the coin and r = (p/L) / (1 - p + p/L). By convexity, reveal the level l of the one client, and then, of
-  every other client, whether it reported at another level than l, and what. Nothing else at those levels depends on
-  the client. The others each report at level l with probability r, independently: of those who reported at no other
-  level, a share of 1 - p is silent and p/L reports at l. So the client's cell there has k - 1 coins of r, against these
-  and one of p: `noise.sample_threshold_delta.add_remove` has the exact delta of that, for the worst k. The smaller of
-  both charges is taken; under 'replace' secret levels are charged as known ones. A level that depends on the value is
-  never covered.
+  (epsilon, delta) once: for fixed levels of all clients, one sample-and-threshold histogram depends on the client, and
+  the mixture over levels is private by convexity. With `secret_levels` the other clients of a level have the rate
+  (p/L) / (1 - p + p/L), which costs less. A level that depends on the value is never covered.
 * 'one_round': the last level only, in one histogram. The least privacy cost, but the server sees rare strings in full.
+
+Proof: docs/federated.md#cohorts-and-secret-levels.
 """
 
 import math
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, Context
 from functools import cached_property, lru_cache
-from typing import NamedTuple, TypedDict
+from typing import Annotated, NamedTuple, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
-from dpsieve.accounting.gaussian import positive_delta
+from dpsieve.accounting.curves import positive_delta
 from dpsieve.channels.channel import ReportedCounts
 from dpsieve.codec import register
-from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.federated.client.questions import PROTOCOLS, Protocol, check_protocol
+from dpsieve.errors import InvalidValue
+from dpsieve.federated.client.questions import PROTOCOLS, Protocol
 from dpsieve.federated.client.strings import MOST_LEVELS
 from dpsieve.federated.plans.histogram import half_frequency, plan
-from dpsieve.federated.plans.rounds import rough_rounds_delta, rounds_delta
+from dpsieve.federated.plans.rounds import rounds_delta
 from dpsieve.federated.plans.search import Search, least_costly
 from dpsieve.noise.sample_threshold import BinomialLaw, check_rate, check_threshold, exact_delta
 from dpsieve.noise.sample_threshold_delta import add_remove
 from dpsieve.privacy.certificate import Certificate, Method, formula
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.types import Floats
-from dpsieve.validate import Neighbours
+from dpsieve.validate import Neighbours, Relation, is_choice, is_whole
 
 _HIGHEST = 1 << 14  # thresholds that a search tries
 _UP = Context(prec=8, rounding=ROUND_CEILING)
 _ULP = 2.0**-52
-_LEVELS = "Pass how many levels there are."
+_check_levels = is_whole(1, MOST_LEVELS, "Pass how many levels there are.")
 
 
 @register("levels")
@@ -76,29 +66,20 @@ class LevelPlan(ReportedCounts):
     """
 
     unit: str = field(default="one client", kw_only=True)
-    protocol: Protocol
-    levels: int
-    coin: float
-    threshold: int
-    neighbours: Neighbours = "add_remove"
-    pruned: bool = field(default=False, kw_only=True)
-    secret_levels: bool = field(default=False, kw_only=True)
+    protocol: Annotated[Protocol, is_choice(*PROTOCOLS)]
+    levels: Annotated[int, _check_levels]
+    coin: Annotated[float, check_rate]
+    threshold: Annotated[int, check_threshold]
+    neighbours: Relation = "add_remove"
+    pruned: Annotated[bool, is_choice(False, True)] = field(default=False, kw_only=True)
+    secret_levels: Annotated[bool, is_choice(False, True)] = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_secrecy(check_protocol(self.protocol), self.secret_levels)
-        if not isinstance(self.pruned, bool):
-            raise InvalidType("pruned must be True or False. Pass True for a trie.")
-        validate.store(
-            self,
-            levels=validate.whole("levels", self.levels, low=1, high=MOST_LEVELS, hint=_LEVELS),
-            coin=check_rate(self.coin),
-            threshold=check_threshold(self.threshold),
-        )
+        _check_secrecy(self.protocol, self.secret_levels)
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """The promise of all levels together."""
         return Guarantee(self.epsilon, self.delta_, self.neighbours, self.unit)
 
     @property
@@ -108,12 +89,10 @@ class LevelPlan(ReportedCounts):
 
     @property
     def sampling_rate(self) -> float:
-        """The same; tokens are near sampling_rate * frequency."""
         return self.rate
 
     @cached_property
     def rows(self) -> BinomialLaw:
-        """The binomial rows of one level."""
         return BinomialLaw(self.rate, self.threshold)
 
     def __repr__(self) -> str:
@@ -148,7 +127,6 @@ class LevelPlan(ReportedCounts):
         return super().reporting_probability(frequencies) ** self.levels
 
     def delta(self, epsilon: float, neighbours: str = "add_remove") -> float:
-        """Return a delta at which all levels together are (epsilon, delta)-private: the least that is known."""
         epsilon, relation = validate.epsilon(epsilon), validate.neighbours(neighbours)
         cost = _Cost(self.protocol, self.levels, self.pruned, self.secret_levels, epsilon, relation)
         return cost.delta(self.coin, self.threshold)
@@ -211,7 +189,7 @@ def level_plan(
     Args:
         epsilon, delta: the budget of all levels together.
         levels: the number of levels; 1 with 'one_round'.
-        protocol: 'rounds', 'cohorts' or 'one_round'; see the head of this module.
+        protocol: 'rounds', 'cohorts' or 'one_round'; see docs/federated.md#heavy-hitters-and-quantiles.
         coin, threshold: chosen values; their cost is checked.
         neighbours: 'add_remove' (one client more or less) or 'replace' (one client has another value).
         unit: who is protected, for the guarantee.
@@ -226,9 +204,9 @@ def level_plan(
     [1075, 590]
     """
     epsilon, delta = validate.positive_epsilon(epsilon), positive_delta(delta)
-    relation, protocol = validate.neighbours(neighbours), check_protocol(protocol)
-    levels = validate.whole("levels", levels, low=1, high=MOST_LEVELS, hint=_LEVELS)
+    relation, protocol = validate.neighbours(neighbours), validate.choice("protocol", protocol, PROTOCOLS)
     _check_secrecy(protocol, secret_levels)
+    levels = _check_levels(levels, "levels")
     levels = 1 if protocol == "one_round" else levels
     cost = _Cost(protocol, levels, pruned, secret_levels, epsilon, relation)
     if cost.is_one_histogram:
@@ -276,11 +254,10 @@ def count_levels(max_length: int, step: int) -> int:
     return -(-length // step)
 
 
-def _check_secrecy(protocol: Protocol, secret_levels: object) -> None:
-    if not isinstance(secret_levels, bool):
-        raise InvalidType("secret_levels must be True or False. Pass True where clients keep their levels secret.")
-    if secret_levels and protocol != "cohorts":
-        raise InvalidValue(f"secret_levels belongs to 'cohorts', not to {protocol!r}. Leave it out.")
+def _check_secrecy(protocol: Protocol, secret_levels: bool) -> None:
+    if validate.choice("secret_levels", secret_levels, (False, True)) and protocol != "cohorts":
+        why = f"secret_levels belongs to 'cohorts', not to {protocol!r}"
+        raise InvalidValue(f"{why}. Leave it out.", argument="secret_levels")
 
 
 class _Cost(NamedTuple):
@@ -311,12 +288,14 @@ class _Cost(NamedTuple):
     def rough(self, coin: float, threshold: int) -> float:
         """Return about the same, for rounds in a tenth of the time."""
         if self.protocol == "rounds":
-            return rough_rounds_delta(self.epsilon, coin, threshold, self.levels, self.neighbours, self.pruned)
+            return rounds_delta(self.epsilon, coin, threshold, self.levels, self.neighbours, self.pruned, rough=True)
         return secret_levels_delta(self.epsilon, coin, threshold, self.levels)
 
 
 def secret_levels_delta(epsilon: float, coin: float, threshold: int, levels: int) -> float:
-    """Return a delta of cohorts for one client more or less, if levels are secret; the head of this module proves it.
+    """Return a delta of cohorts for one client more or less, if levels are secret.
+
+    Proof: docs/federated.md#cohorts-and-secret-levels.
 
     >>> round(secret_levels_delta(1.0, 0.3, 2, 2), 4), round(exact_delta(1.0, 0.3, 2, "add_remove"), 4)  # secret, known
     (0.0529, 0.09)
@@ -336,7 +315,6 @@ def _search(delta: float, cost: _Cost) -> Search:
 
 @lru_cache(maxsize=256)
 def _best(delta: float, cost: _Cost) -> tuple[float, int]:
-    """Return the coin and the threshold for which about threshold / coin is least."""
     from scipy.special import gammainccinv
 
     search, once = _search(delta, cost), plan(cost.epsilon, delta)

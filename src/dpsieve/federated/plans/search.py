@@ -51,7 +51,6 @@ class Search:
         self.crossing = lru_cache(maxsize=None)(self._crossing)
 
     def smallest_threshold(self, rate: float) -> int:
-        """Return the smallest threshold for a rate."""
         start = 1 if self._looser is None else self._looser.smallest_threshold(rate)
         enough = self._low_threshold(rate, start)
         if self._looser is not None:
@@ -89,7 +88,7 @@ class Search:
 
     def _check_useful(self, rate: float, threshold: int, useless: float) -> float:
         if rate <= useless:
-            raise InvalidValue(f"threshold={threshold} is too low for any {self._name} of use. Pass a higher one.")
+            raise InvalidValue(f"threshold={threshold} is too low for any {self._name} of use.", argument="threshold")
         return rate
 
     def _holds(self, rate: float, threshold: int) -> bool:

@@ -3,23 +3,9 @@
 An edge between two children of a range that survived cuts all clients in two. Both parts are unions of ranges, at most
 (branching - 1) at each level above the edge: the greedy decomposition of Bharadwaj and Cormode (AISTATS 2022, Section
 4.2). A client is in exactly one of these ranges and is sampled at its level with one probability, independently. So the
-sampled counts on both sides bound the share below the edge, whichever levels they are of. A range below the threshold
-had at most threshold - 1 sampled clients.
-
-The bounds of all edges of the grid hold jointly: level j of h has branching^j - branching^(j-1) edges of its own, and
-each of them may miss with probability 1 / (h times that) of what is allowed. So it does not matter that the survivors,
-and with them the edges that are bounded, depend on the same samples.
-
-Bounds on a share of all clients come from two sampled counts, inside of a range and outside of it. Each client is
-sampled independently with the same probability. Given that m of them are sampled, they are m random clients,
-and for a true share f the number s of those inside satisfies (Hoeffding 1963, Theorem 1, which Section 6 extends to
-sampling without replacement)
-
-    P[s <= m x] <= e^(-m D(x || f)) for x <= f,  and the same for P[s >= m x], x >= f,
-
-with D(x || f) = x ln(x/f) + (1-x) ln((1-x)/(1-f)). So f <= U, the largest f with m D(s/m || f) <= ln(1/miss), except
-with probability `miss`, for any number of clients and any sampling rate. U grows with the sampled inside and falls with
-those outside, so where a threshold hides some of them, bounds on the hidden ones keep it sound.
+sampled counts on both sides bound the share below the edge (Hoeffding 1963, Theorem 1), whichever levels they are of
+and however many clients there are; a range below the threshold had at most threshold - 1 sampled clients. The bounds of
+all edges of the grid hold jointly. Proof: docs/federated.md#bounds-of-a-distribution.
 """
 
 from collections.abc import Sequence

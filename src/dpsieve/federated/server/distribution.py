@@ -30,9 +30,11 @@ from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.publication.publication import Notes, Publication
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats
+from dpsieve.validate import is_between
 from dpsieve.values.keys import is_sorted
 
 _NUMBERS = "Pass a finite number or an array of them."
+check_confidence = is_between(0.01, 1 - 1e-9, "Pass a probability such as confidence=0.95.")
 _SCHEMA = pa.schema([("level", pa.int64()), ("range", pa.int64()), ("token", pa.int64())])
 
 
@@ -53,7 +55,7 @@ class DistributionNotes(Notes):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "confidence", check_confidence(self.confidence))
+        validate.store(self, confidence=check_confidence(self.confidence, "confidence"))
 
 
 @register("distribution")
@@ -83,11 +85,6 @@ class Distribution(Publication):
         return self.notes.grid
 
     @property
-    def plan(self) -> LevelPlan:
-        """Rates, threshold and guarantee."""
-        return self.mechanism
-
-    @property
     def confidence(self) -> float:
         """The joint coverage of all intervals."""
         return self.notes.confidence
@@ -96,14 +93,13 @@ class Distribution(Publication):
     def tree(self) -> Tree:
         """The ranges that survived, level by level."""
         level, numbers, counts = (self.table[name].to_numpy() for name in _SCHEMA.names)
-        ends = np.searchsorted(level, np.arange(1, self.plan.levels + 2))
+        ends = np.searchsorted(level, np.arange(1, self.mechanism.levels + 2))
         parts = [slice(a, b) for a, b in pairwise(ends)]
-        return Tree(self.grid, [(numbers[part], counts[part]) for part in parts], self.plan.threshold)
+        return Tree(self.grid, [(numbers[part], counts[part]) for part in parts], self.mechanism.threshold)
 
     def check(self) -> None:
-        """Raise unless the table is one that the plan leads to."""
         if not self._is_consistent():
-            raise InvalidValue("table is not one that its plan leads to. Use the distribution as it was made.")
+            raise InvalidValue("table is not one that its plan leads to. Use it as it was made.", argument="table")
 
     def _is_consistent(self) -> bool:
         plan, table = self.mechanism, self.table
@@ -112,7 +108,7 @@ class Distribution(Publication):
         if table.schema != _SCHEMA or any(column.null_count for column in table.columns) or not is_sorted(table):
             return False
         tokens, level = table["token"].to_numpy(), table["level"].to_numpy()
-        if not plan.possible(tokens.astype(np.float64)) or not ((level >= 1) & (level <= plan.levels)).all():
+        if not plan.possible(tokens) or not ((level >= 1) & (level <= plan.levels)).all():
             return False
         clients = max(int(counts.sum()) for _, counts in self.tree.levels)
         return clients <= LARGEST_FREQUENCY and self.tree.is_consistent
@@ -135,7 +131,7 @@ class Distribution(Publication):
         """
         wanted, bands = validate.finite("phi", phi, hint=_NUMBERS), self._bands
         if not ((wanted >= 0) & (wanted <= 1)).all():
-            raise InvalidValue("phi must be between 0 and 1. Pass shares such as phi=0.5.")
+            raise InvalidValue("phi must be between 0 and 1. Pass shares such as phi=0.5.", argument="phi")
         wanted = np.maximum(wanted, 1e-300)
         low = self._at[np.maximum(np.searchsorted(bands.high, wanted, side="left") - 1, 0)]
         high = self._at[np.searchsorted(bands.low, wanted, side="left")]
@@ -147,7 +143,7 @@ class Distribution(Publication):
         hint = "Pass two numbers, first <= last."
         first, last = validate.real("first", first, hint=hint), validate.real("last", last, hint=hint)
         if first > last:
-            raise InvalidValue(f"first={first:g} is above last={last:g}. {hint}")
+            raise InvalidValue(f"first={first:g} is above last={last:g}. {hint}", argument="first")
         below_first, below_last = self.cdf(first), self.cdf(last)
         low = float(below_last.low) - float(below_first.high)
         high = float(below_last.high) - float(below_first.low)
@@ -169,12 +165,14 @@ class Distribution(Publication):
         """
         least, most = self.tree.total()
         miss = (1 - self.confidence) / 2 * (1 - 1e-9)
-        far = round((most + 40 * most**0.5 + 1600) / self.plan.rate)
+        far = round((most + 40 * most**0.5 + 1600) / self.mechanism.rate)
         low = 0
         if least:
-            low = first_whole(lambda n: float(at_least(n, least, self.plan.rate)) > miss, least, far)
-        high = first_whole(lambda n: float(below(n, most + 1, self.plan.rate)) <= miss, most, far) - 1
-        return Estimate(min(max(least / self.plan.rate, low), high), float(low), float(min(high, LARGEST_FREQUENCY)))
+            low = first_whole(lambda n: float(at_least(n, least, self.mechanism.rate)) > miss, least, far)
+        high = first_whole(lambda n: float(below(n, most + 1, self.mechanism.rate)) <= miss, most, far) - 1
+        return Estimate(
+            min(max(least / self.mechanism.rate, low), high), float(low), float(min(high, LARGEST_FREQUENCY))
+        )
 
     def _between(self, first: int, last: int) -> tuple[float, float]:
         """Return bounds on the share between two edges, from all ranges between them at once.
@@ -237,7 +235,7 @@ class Quantiles(TrieServer):
             branching, depth = Grid(low, high, branching, depth, outside).cells, 1
             if branching > 256:
                 fix = "Pass a smaller depth, or protocol='rounds'."
-                raise InvalidValue(f"protocol='one_round' is for 256 cells at most. {fix}")
+                raise InvalidValue(f"protocol='one_round' is for 256 cells at most. {fix}", argument="protocol")
         self.grid = Grid(low, high, branching, depth, outside)
         strings = Strings(self.grid.depth, self.grid.depth, bytes(range(self.grid.branching)))
         super().__init__(strings, 1, level_plan(epsilon, delta, self.grid.depth, **options, pruned=True), collection)
@@ -260,12 +258,6 @@ class Quantiles(TrieServer):
     def _ranges(self, survivors: pa.Table) -> pa.Table:
         numbers = pa.array(read_digits(self.grid, survivors["prefix"]), pa.int64())
         return pa.table([survivors["level"], numbers, survivors["token"]], schema=_SCHEMA).sort_by("range")
-
-
-def check_confidence(confidence: object) -> float:
-    """Return a confidence level."""
-    hint = "Pass a probability such as confidence=0.95."
-    return validate.between("confidence", confidence, 0.01, 1 - 1e-9, hint=hint)
 
 
 def _estimate(value: Floats, low: Floats, high: Floats) -> Estimate:

@@ -1,16 +1,13 @@
 """A histogram of the values of clients, by sample-and-threshold.
 
-Each client tosses one exact coin and sends its value, unaltered, or stays silent. The server counts the
-reports and publishes the counts that reach the threshold (Bharadwaj and Cormode, "Sample-and-threshold differential
-privacy", AISTATS 2022, Section 3). The guarantee is that of the plan: the exact one for one client more or less, or
-for one client whose value changes.
+Each client tosses one exact coin and sends its value, unaltered, or stays silent. The server counts the reports and
+publishes the counts that reach the threshold (Bharadwaj and Cormode, "Sample-and-threshold differential privacy",
+AISTATS 2022, Section 3). The guarantee is that of the plan, which is exact.
 
 The sample is the noise. So the guarantee holds against those who see the release and do not know which clients reported
 or what they sent: the server is trusted, and the traffic must not distinguish a silent client from one that reports
-(`dpsieve.federated.client.padded_message`). A tally of reports is secret too: the counts of all values, and how many
-reports were left out and why.
-
-Only sampled values may be counted. So a tally takes messages of clients, or `Reports`, and no plain values.
+(`dpsieve.federated.client.padded_message`). A tally is secret too: the counts of all values, and what was left out.
+Only sampled values may be counted: a tally takes messages of clients, or `Reports`, and no plain values.
 """
 
 from collections.abc import Iterable
@@ -22,16 +19,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
-from numpy.typing import ArrayLike
 
 from dpsieve import validate
-from dpsieve.channels.channel import checked_frequencies
 from dpsieve.errors import InvalidType, InvalidValue, too_large
-from dpsieve.exact.binomial import below
 from dpsieve.federated.client.answers import Report, value_answer
 from dpsieve.federated.client.coins import new_nonce
-from dpsieve.federated.client.questions import LONGEST, Kind, Terms, ValueQuestion, check_kind, check_longest
-from dpsieve.federated.server.intake import ENVELOPE, CountTable, Ignored, Intake
+from dpsieve.federated.client.questions import KINDS, LONGEST, Kind, Terms, ValueQuestion, check_longest
+from dpsieve.federated.server.intake import CountTable, Ignored, Intake
 from dpsieve.noise.sample_threshold import SampleThreshold, exact_delta
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.ledger import AnyLedger
@@ -39,63 +33,10 @@ from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release, draw_release
 from dpsieve.randomness.coins import coins
 from dpsieve.randomness.source import Source, resolve
-from dpsieve.types import Floats
-from dpsieve.values.columns import column_of
+from dpsieve.values.columns import PLAIN, column_of, kind_of_type, tried
 
-_TYPES = {"text": pa.large_string(), "integers": pa.int64()}
 _HINT = "Pass an Arrow or NumPy array, or a list."
-_ESCAPED = 6  # bytes of a character in JSON, as in "\u1234"
-
-
-class Buckets:
-    """The values that are counted.
-
-    Attributes:
-        kind: 'text' or 'integers'.
-        listed: the public list as an Arrow array, or None when any value of the kind counts.
-        longest: texts of more bytes in UTF-8 are left out.
-    """
-
-    def __init__(self, values: Any, kind: Kind | None, longest: int) -> None:
-        self.longest = check_longest(longest)
-        kind = None if kind is None else check_kind(kind)
-        self.listed: pa.Array | None = None
-        if values is None:
-            self.kind: Kind = kind or "text"
-            return
-        listed = column_of("values", values, _HINT, from_pandas=True)
-        self.kind = kind or ("integers" if types.is_integer(listed.type) else "text")
-        listed = self.column("values", listed)
-        if not len(listed) or listed.null_count or len(pc.unique(listed)) != len(listed):
-            raise InvalidValue("values must be a public list of different values without nulls. Leave it out for any.")
-        if self.kind == "text" and pc.max(pc.binary_length(listed)).as_py() > self.longest:
-            raise InvalidValue("values holds a text that is longer than `longest` bytes. Pass a larger one.")
-        self.listed = listed
-
-    @property
-    def type(self) -> pa.DataType:
-        """The Arrow type of the values."""
-        return _TYPES[self.kind]
-
-    def column(self, name: str, values: Any) -> pa.Array:
-        """Return values as an Arrow array of this kind, or raise naming the argument."""
-        array = column_of(name, values, _HINT, from_pandas=True)
-        fits = types.is_integer(array.type) if self.kind == "integers" else _is_text(array.type)
-        if not fits and not types.is_null(array.type):
-            raise InvalidType(f"{name} holds no {self.kind}. Pass such values, or the other kind to Histogram.")
-        try:
-            return array.cast(self.type)
-        except pa.ArrowException:  # its message may quote values
-            pass
-        raise too_large(name)
-
-    def are_counted(self, values: pa.Array) -> pa.Array:
-        """Return, for each value, whether it counts."""
-        if self.listed is not None:
-            return pc.is_in(values, value_set=self.listed)
-        if self.kind == "text":
-            return pc.less_equal(pc.binary_length(values), self.longest)
-        return pc.is_valid(values)
+_ESCAPED = 6  # bytes in JSON of a byte of text, at most, as in "\\u0000"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -125,9 +66,9 @@ class Reports:
 class Tally:
     """Counts reports until one release is made from them; see `dpsieve.federated.Histogram.tally`."""
 
-    def __init__(self, plan: SampleThreshold, buckets: Buckets) -> None:
-        self._plan, self._buckets = plan, buckets
-        self._intake, self._counts = Intake(self._report), CountTable(pa.schema([("value", buckets.type)]))
+    def __init__(self, histogram: "Histogram") -> None:
+        self._histogram, self._plan = histogram, histogram.plan
+        self._intake, self._counts = Intake(self._report), CountTable(pa.schema([("value", histogram._type)]))
         self._open = self._publishable = True
 
     @property
@@ -148,21 +89,20 @@ class Tally:
         self._check_open()
         if isinstance(reports, Reports):
             if reports.coin != self._plan.rate:
-                fix = "Aggregate them with the plan that the clients had."
-                raise InvalidValue(f"reports come from coins of another rate than {self._plan.rate:g}. {fix}")
-            values = self._buckets.column("reports", reports.values)
-            self.ignored.malformed += values.null_count
+                why = f"reports come from coins of another rate than {self._plan.rate:g}"
+                raise InvalidValue(f"{why}. Use the plan that the clients had.", argument="reports")
+            values = self._histogram._column("reports", reports.values)
+            self.ignored.add("malformed", len(reports) - len(values))
             self._publishable &= reports.publishable
-            self._count(values.drop_null())
+            self._count(values)
         elif isinstance(reports, pa.Array | pa.ChunkedArray | np.ndarray) or hasattr(reports, "to_numpy"):
             fix = "Pass what client_reports returns, or Reports(values, coin) of what clients sent after their coins."
-            raise InvalidType(f"reports must not be plain values, which were not sampled. {fix}")
+            raise InvalidType(f"reports must not be plain values, which were not sampled. {fix}", argument="reports")
         elif isinstance(reports, Iterable) and not isinstance(reports, str | bytes | dict | Report):
-            longest = _ESCAPED * self._buckets.longest + ENVELOPE
-            read = [self._intake.read(message, longest) for message in list(reports)]
-            self._count(pa.array([report.value for report in read if report is not None], self._buckets.type))
+            read = self._intake.read(reports, _ESCAPED * self._histogram.longest)
+            self._count(pa.array([report.value for report in read], self._histogram._type))
         else:
-            raise InvalidType("reports must be a list of reports, or Reports. Wrap a single one: [report].")
+            raise InvalidType("reports must be a list of reports, or Reports. Pass [report].", argument="reports")
         return self
 
     def release(self, *, ledger: AnyLedger = None, note: str = "", source: Source | None = None) -> Release:
@@ -176,7 +116,7 @@ class Tally:
         from dpsieve.jobs.run import Plan, run
 
         self._check_open()
-        mechanism, notes = self._plan, Notes(contribution(self._buckets), reason(self._plan))
+        mechanism, notes = self._plan, Notes(contribution(self._histogram), reason(self._plan))
         mechanism.certify()
 
         def finish(_: None, source: Source) -> Release:
@@ -194,16 +134,13 @@ class Tally:
     def _report(self, message: Any) -> Report | None:
         """Return the report of a decoded message, unless its value is of the wrong kind."""
         report = message if isinstance(message, Report) else Report.from_json(message)
-        return report if isinstance(report.value, int) == (self._buckets.kind == "integers") else None
+        return report if isinstance(report.value, int) == (self._histogram.kind == "integers") else None
 
     def _count(self, values: pa.Array) -> None:
         batch = pa.Table.from_arrays(pc.value_counts(values).flatten(), names=["value", "count"])
-        counted = self._buckets.are_counted(batch.column("value"))
+        counted = self._histogram._are_counted(batch.column("value"))
         left_out = int(pc.sum(batch.filter(pc.invert(counted)).column("count")).as_py() or 0)
-        if self._buckets.listed is None:
-            self.ignored.too_long += left_out
-        else:
-            self.ignored.unknown += left_out
+        self.ignored.add("too_long" if self._histogram.listed is None else "unknown", left_out)
         self._counts.add(batch.filter(counted))
 
     def _check_open(self) -> None:
@@ -220,6 +157,9 @@ class Histogram:
         kind: 'text' or 'integers'; default: the kind of the list, or text without a list.
         longest: texts of more bytes in UTF-8 do not count.
         collection: the unique name of this release, by which devices charge their budgets; default: random.
+
+    Attributes:
+        listed: the public list as an Arrow array, or None when any value of the kind counts.
 
     >>> from dpsieve.federated.plans.histogram import plan
     >>> drinks = Histogram(plan(1.0, 1e-8))
@@ -240,14 +180,53 @@ class Histogram:
     ) -> None:
         if not isinstance(plan, SampleThreshold):
             raise InvalidType(
-                f"plan must be a plan, not {type(plan).__name__}. Pass what dpsieve.federated.plan returns."
+                f"plan must be one of dpsieve.federated.plan, not {type(plan).__name__}.", argument="plan"
             )
-        self.plan, self.buckets, promise = plan, Buckets(values, kind, longest), plan.guarantee
+        self.plan, promise = plan, plan.guarantee
+        self.longest: int = check_longest(longest, "longest")
+        self.kind: Kind = "text" if kind is None else validate.choice("kind", kind, KINDS)
+        self.listed: pa.Array | None = None
+        if values is not None:
+            self._list(column_of("values", values, _HINT, from_pandas=True), kind)
         name = new_nonce() if collection is None else collection
         self.terms = Terms(name, promise.epsilon, promise.delta, plan.threshold, promise.neighbours)
 
+    def _list(self, values: pa.Array, kind: Kind | None) -> None:
+        if kind is None and types.is_integer(values.type):
+            self.kind = "integers"
+        self.listed = self._column("values", values)
+        if not len(values) or values.null_count or len(pc.unique(values)) != len(values):
+            why = "must be a public list of different values without nulls"
+            raise InvalidValue(f"values {why}. Leave it out for any.", argument="values")
+        if self.kind == "text" and not pc.all(pc.less_equal(pc.binary_length(self.listed), self.longest)).as_py():
+            raise InvalidValue("values holds a text that is longer than `longest` bytes.", argument="values")
+
     def __repr__(self) -> str:
-        return f"<Histogram of {self.buckets.kind} from clients: {self.plan}>"
+        return f"<Histogram of {self.kind} from clients: {self.plan}>"
+
+    @property
+    def _type(self) -> pa.DataType:
+        """The Arrow type of the values."""
+        return PLAIN[self.kind]
+
+    def _column(self, name: str, values: Any) -> pa.Array:
+        """Return values as an Arrow array of the kind that is counted, without nulls, or raise naming the argument."""
+        array = column_of(name, values, _HINT, from_pandas=True).drop_null()
+        if len(array) and kind_of_type(array.type) != self.kind:
+            fix = "Pass such values, or the other kind to Histogram."
+            raise InvalidType(f"{name} holds no {self.kind}. {fix}", argument=name)
+        column, failure = tried(lambda: array.cast(self._type))
+        if failure is not None:
+            raise too_large(name)
+        return column
+
+    def _are_counted(self, values: pa.Array) -> pa.Array:
+        """Return, for each value, whether it counts."""
+        if self.listed is not None:
+            return pc.is_in(values, value_set=self.listed)
+        if self.kind == "text":
+            return pc.less_equal(pc.binary_length(values), self.longest)
+        return pc.is_valid(values)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -257,8 +236,8 @@ class Histogram:
     @cached_property
     def question(self) -> ValueQuestion:
         """The question to clients: `ValueQuestion.from_json(histogram.question.to_json())`."""
-        listed = None if self.buckets.listed is None else tuple(self.buckets.listed.to_pylist())
-        return ValueQuestion(self.plan.rate, self.buckets.kind, listed, self.buckets.longest, self.terms)
+        listed = None if self.listed is None else tuple(self.listed.to_pylist())
+        return ValueQuestion(self.plan.rate, self.kind, listed, self.longest, self.terms)
 
     def client_report(self, value: str | int, source: Source | None = None) -> Report | None:
         """Return the report of a simulated client, or None for silence; no budget is charged.
@@ -274,25 +253,21 @@ class Histogram:
             values: one value per client, as an Arrow or NumPy array or a list; null for a client without one.
             source: randomness for tests; a release of the reports is marked as unsafe.
         """
-        column = self.buckets.column("values", values)
+        column = self._column("values", values)
         source = resolve(source)
         heads = coins(len(column), self.plan.rate, source=source)
-        sent = column.filter(pa.array(heads)).drop_null()
-        return Reports(sent.filter(self.buckets.are_counted(sent)), self.plan.rate, source.publishable)
+        sent = column.filter(pa.array(heads))
+        return Reports(sent.filter(self._are_counted(sent)), self.plan.rate, source.publishable)
 
     def tally(self) -> Tally:
         """Return an empty tally, to which reports are added as they arrive."""
-        return Tally(self.plan, self.buckets)
+        return Tally(self)
 
     def aggregate(
         self, reports: Any, *, ledger: AnyLedger = None, note: str = "", source: Source | None = None
     ) -> Release:
         """Return the release of all reports at once; see `Tally.add` and `Tally.release` for the arguments."""
         return self.tally().add(reports).release(ledger=ledger, note=note, source=source)
-
-    def omission_probability(self, frequencies: ArrayLike) -> Floats:
-        """Return, for each number of clients with a value, the probability that the value is not released, exactly."""
-        return below(checked_frequencies(frequencies), self.plan.threshold, self.plan.rate)
 
     def guarantee_against(self, hostile: int) -> Guarantee:
         """Return the guarantee of honest clients when those who see the release sent up to `hostile` reports.
@@ -305,19 +280,15 @@ class Histogram:
         promise, least = self.plan.guarantee, max(self.plan.threshold - known, 1)
         delta = exact_delta(promise.epsilon, self.plan.rate, least, promise.neighbours)
         if delta >= 1:
-            raise InvalidValue(f"hostile={known} reports leave no delta below one. Plan a higher threshold.")
+            raise InvalidValue(f"hostile={known} reports leave no delta below one.", argument="hostile")
         return Guarantee(promise.epsilon, max(delta, promise.delta), promise.neighbours, promise.unit)
 
 
-def contribution(buckets: Buckets) -> str:
+def contribution(histogram: Histogram) -> str:
     """Return the contribution of a client, as notes state it."""
-    return "one value" if buckets.listed is None else f"one value of a public list of {len(buckets.listed):,}"
+    return "one value" if histogram.listed is None else f"one value of a public list of {len(histogram.listed):,}"
 
 
 def reason(plan: SampleThreshold) -> str:
     """Return how a collection was made, in public numbers."""
     return f"each client is sampled with probability {plan.rate:g}, and {plan.threshold:,} reports are needed"
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(types.is_string(kind) or types.is_large_string(kind) or kind == pa.string_view())

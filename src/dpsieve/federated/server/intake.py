@@ -1,6 +1,6 @@
 """The intake of reports: messages are decoded and checked, dummies and repeats are dropped, and the others counted."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 from dpsieve.errors import DpsieveError
 from dpsieve.federated.client.answers import decode, is_dummy
 
-ENVELOPE = 512  # bytes of a message around its longest field
+_ENVELOPE = 512  # bytes of a message around its longest field
 _MOST_WAITING = 1 << 16  # rows beyond those of the table
 
 
@@ -30,6 +30,10 @@ class Ignored:
     too_long: int = 0
     repeated: int = 0
     silent: int = 0
+
+    def add(self, reason: str, count: int = 1) -> None:
+        """Count reports that are left out for a reason."""
+        setattr(self, reason, getattr(self, reason) + count)
 
     @property
     def total(self) -> int:
@@ -55,27 +59,26 @@ class Intake:
         """Start the reports of another question."""
         self._nonces = set()
 
-    def read(self, message: Any, longest: int) -> Any:
-        """Return the report of a message, or None where it does not count; bytes are at most `longest`."""
+    def read(self, messages: Iterable[Any], longest: int) -> list[Any]:
+        """Return the reports of those messages that count; their longest field has this many bytes at most."""
+        reports = (self._read(message, longest + _ENVELOPE) for message in list(messages))
+        return [report for report in reports if report is not None]
+
+    def _read(self, message: Any, most_bytes: int) -> Any:
         if isinstance(message, bytes | bytearray | memoryview):
             message = bytes(message)
-            if len(message) > longest:
-                self.ignored.too_long += 1
-                return None
+            if len(message) > most_bytes:
+                return self.ignored.add("too_long")
             message = decode(message)
         try:
             report = self._parse(message)
         except DpsieveError:
             report = None
         if report is None:
-            if is_dummy(message):
-                self.ignored.silent += 1
-            else:
-                self.ignored.malformed += 1
-        elif report.nonce in self._nonces:
-            self.ignored.repeated += 1
-            report = None
-        elif report.nonce:
+            return self.ignored.add("silent" if is_dummy(message) else "malformed")
+        if report.nonce in self._nonces:
+            return self.ignored.add("repeated")
+        if report.nonce:
             self._nonces.add(report.nonce)
         return report
 
@@ -94,14 +97,12 @@ class CountTable:
         self._waiting = 0
 
     def add(self, batch: pa.Table) -> None:
-        """Add rows of keys with their counts."""
         self._batches.append(batch.cast(self._table.schema))
         self._waiting += batch.num_rows
         if self._waiting > self._table.num_rows + _MOST_WAITING:
             self.total()
 
     def total(self) -> pa.Table:
-        """Return one row per key."""
         if self._batches:
             rows = pa.concat_tables([self._table, *self._batches])
             summed = rows.group_by(self._keys).aggregate([("count", "sum")])

@@ -10,29 +10,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from dpsieve import validate
-from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.errors import InvalidType
 from dpsieve.federated.client.questions import Question
-from dpsieve.federated.client.strings import MOST_LEVELS, Grid, Strings
+from dpsieve.federated.client.strings import Grid, Strings
 from dpsieve.federated.plans.levels import LevelPlan
 from dpsieve.randomness.coins import coins
 from dpsieve.randomness.picks import uniform_integers
-from dpsieve.randomness.source import Source, resolve
+from dpsieve.randomness.source import Source
 from dpsieve.types import Bools, Floats, Ints
 from dpsieve.values.columns import column_of
-
-
-def draw_levels(count: int, levels: int, *, source: Source | None = None) -> Ints:
-    """Return the levels that `count` clients draw, one each; see `dpsieve.federated.client_level`.
-
-    >>> draw_levels(3, 1).tolist()
-    [1, 1, 1]
-    """
-    levels = validate.whole("levels", levels, low=1, high=MOST_LEVELS, hint="Pass the levels of the question.")
-    count = validate.whole("count", count, hint="Pass how many clients draw a level.")
-    return uniform_integers(count, levels, resolve(source)) + 1
 
 
 def answer_all(
@@ -54,7 +42,7 @@ def answer_all(
     whose, distinct = encoded.indices.to_numpy(zero_copy_only=False), encoded.dictionary
     lengths, open_ = _lengths(strings, distinct), np.ones(len(distinct), np.bool_)
     if plan.protocol == "cohorts":
-        drawn = draw_levels(len(whose), plan.levels, source=source)
+        drawn = uniform_integers(len(whose), plan.levels, source) + 1
         drawn[~coins(len(whose), plan.coin, source=source)] = 0
     for question in questions:
         open_ &= _are_asked(question, distinct, open_)
@@ -78,7 +66,7 @@ def read_strings(strings: Strings, values: Any) -> pa.Array:
     array = column_of("strings", values, hint, string_type(strings))
     kinds = (pa.binary(), pa.large_binary()) if strings.of_bytes else (pa.string(), pa.large_string())
     if array.type not in kinds and not types.is_null(array.type):
-        raise InvalidType(f"strings has the type {array.type}. {hint}")
+        raise InvalidType(f"strings has the type {array.type}. {hint}", argument="strings")
     return array.cast(string_type(strings))
 
 
@@ -169,21 +157,10 @@ def read_digits(grid: Grid, strings: pa.Array) -> Ints:
     return each @ grid.branching ** np.arange(each.shape[1] - 1, -1, -1, dtype=np.int64)
 
 
-def read_numbers(values: Any) -> NDArray[Any]:
-    """Return one number per client as a NumPy array, NaN for a null in Arrow; errors do not quote values."""
+def read_numbers(values: Any) -> Floats:
+    """Return one number per client, NaN for a null; errors do not quote values."""
     hint = "Pass numbers, as an Arrow array, a NumPy array or a list."
-    if isinstance(values, pa.Array | pa.ChunkedArray):
-        kind = values.type
-        if any(fits(kind) for fits in (types.is_integer, types.is_floating, types.is_decimal, types.is_null)):
-            values = values.cast(pa.float64(), safe=False)
-    try:
-        array = np.asarray(values)
-    except (TypeError, ValueError):  # their messages may quote values
-        array = np.empty((0, 0))
-    if array.shape == (0,):
-        return np.empty(0)
-    if array.ndim == 1 and array.dtype == object and all(isinstance(value, int | float) for value in array):
-        raise InvalidValue("values holds a whole number that does not fit 64 bits. Pass such numbers as floats.")
-    if array.ndim != 1 or array.dtype.kind not in "fiu":
-        raise InvalidType(f"values must be one column of numbers. {hint}")
-    return array
+    column = column_of("values", values, hint)
+    if not any(fits(column.type) for fits in (types.is_integer, types.is_floating, types.is_decimal, types.is_null)):
+        raise InvalidType(f"values must be one column of numbers. {hint}", argument="values")
+    return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))

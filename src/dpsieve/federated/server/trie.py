@@ -26,7 +26,7 @@ from dpsieve.federated.client.coins import new_nonce
 from dpsieve.federated.client.questions import Question, Terms
 from dpsieve.federated.client.strings import Strings, Symbols
 from dpsieve.federated.plans.levels import LevelOptions, LevelPlan, count_levels, level_plan
-from dpsieve.federated.server.intake import ENVELOPE, CountTable, Ignored, Intake
+from dpsieve.federated.server.intake import CountTable, Ignored, Intake
 from dpsieve.federated.server.simulated_clients import answer_all, string_type
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.ledger import AnyLedger
@@ -37,7 +37,7 @@ from dpsieve.types import Bools, Ints
 from dpsieve.values.keys import is_sorted, published
 
 _READ = ("count", "low", "high")
-_ESCAPED = 12  # bytes of a symbol in JSON, as in "\\ud83d\\ude00"
+_ESCAPED = 12  # bytes in JSON of a symbol, at most, as in "\\ud83d\\ude00"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,10 +65,9 @@ class TrieRelease(Release):
     trie: pa.Table = field(kw_only=True)
 
     def check(self) -> None:
-        """Raise unless the trie is one that these questions can lead to, and the release is what ended in it."""
         super().check()
         if not _is_consistent(self):
-            raise InvalidValue("trie is not one that its plan leads to. Use the release as it was made.")
+            raise InvalidValue("trie is not one that its plan leads to. Use it as it was made.", argument="trie")
 
 
 class TrieServer(ABC):
@@ -130,25 +129,18 @@ class TrieServer(ABC):
                     break
             self._open, self._state = None, "done"
 
-    def take(self, reports: Iterable[Any] | pa.Table) -> None:
+    def take(self, reports: Iterable[Any]) -> None:
         """Count answers to the open question: reports as `client_answer` makes them, in any number of batches.
 
-        Reports may also be what their `to_json` or `to_bytes` returned, lists [prefix, ended, nonce] or without the
-        nonce, or a table with columns `prefix` and `ended`; None is a silent client. What does not fit the question, or
-        repeats a nonce, is ignored: an honest client does not send it, or sends it again. Reports without a nonce must
-        be delivered exactly once. A client that lies about its string, or draws several nonces, is counted.
+        Reports may also be what their `to_json` or `to_bytes` returned, or lists [prefix, ended, nonce] or without the
+        nonce; None is a silent client. What does not fit the question, or repeats a nonce, is ignored: an honest client
+        does not send it, or sends it again. Reports without a nonce must be delivered exactly once. A client that lies
+        about its string, or draws several nonces, is counted.
         """
         question = self._asked()
-        if isinstance(reports, pa.Table):
-            if not {"prefix", "ended"} <= set(reports.column_names):
-                raise InvalidType("reports has no columns 'prefix' and 'ended'. Pass a table that has, or a list.")
-            reports = zip(reports["prefix"].to_pylist(), reports["ended"].to_pylist(), strict=True)
-        longest = _ESCAPED * question.depth + ENVELOPE
-        try:
-            messages = [message for message in reports if message is not None]
-        except TypeError:
-            raise InvalidType("reports must be a list of reports. Pass what clients answered.") from None
-        answers = [report for message in messages if (report := self._intake.read(message, longest)) is not None]
+        if not isinstance(reports, Iterable):
+            raise InvalidType("reports must be a list of reports. Pass what clients answered.", argument="reports")
+        answers = self._intake.read((message for message in reports if message is not None), _ESCAPED * question.depth)
         prefixes = pa.array([report.prefix for report in answers], string_type(self.strings))
         self.count(prefixes, np.array([report.ended for report in answers], np.bool_), np.ones(len(answers), np.int64))
 
@@ -177,10 +169,8 @@ class TrieServer(ABC):
     def _close(self, level: int) -> bool:
         """Store the prefixes that reached the threshold as a level of the trie; return whether any can be extended."""
         counted = self._counts.total().sort_by([("prefix", "ascending"), ("ended", "ascending")])
-        tokens = np.zeros(len(counted), np.int64)
-        if len(counted):
-            tokens[:] = self.plan.draw(counted["count"].to_numpy(), already_sampled=True, source=self._source)
-        survivors = counted.filter(pa.array(tokens > 0))
+        outcome = self.plan.draw(counted["count"].to_numpy(), already_sampled=True, source=self._source)
+        survivors = counted.filter(pa.array(outcome.tokens > 0))
         rows = [pa.array([level] * len(survivors), pa.int64()), *survivors.columns]
         self._levels.append(pa.table(rows, names=["level", "prefix", "ended", "token"]).cast(_schema(self.strings)))
         self._prefixes = tuple(survivors.filter(pc.invert(survivors["ended"]))["prefix"].to_pylist())
@@ -277,7 +267,7 @@ class TrieHeavyHitters(TrieServer):
         self._check_done()
         trie = self.trie
         ended = trie.filter(trie["ended"]).sort_by("prefix")
-        tokens = ended["token"].to_numpy().astype(np.float64)
+        tokens = ended["token"].to_numpy()
         table = with_counts(self.plan, {}, published(ended["prefix"]), tokens)
         words: Any = {"contribution": "one string", "reason": describe_levels(self.plan)}
         notes = TrieNotes(strings=self.strings, step=self.step, entry=self.entry, **words)
@@ -291,7 +281,6 @@ def describe_levels(plan: LevelPlan) -> str:
 
 
 def _schema(strings: Strings) -> pa.Schema:
-    """Return the columns of the survivors."""
     text = pa.binary() if strings.of_bytes else pa.string()
     return pa.schema([("level", pa.int64()), ("prefix", text), ("ended", pa.bool_()), ("token", pa.int64())])
 
@@ -309,7 +298,7 @@ def _is_consistent(release: TrieRelease) -> bool:
     if trie.schema != schema or any(column.null_count for column in trie.columns):
         return False
     tokens = trie["token"].to_numpy()
-    if not is_sorted(trie.select(["level", "prefix", "ended"])) or not plan.possible(tokens.astype(np.float64)):
+    if not is_sorted(trie.select(["level", "prefix", "ended"])) or not plan.possible(tokens):
         return False
     reading = plan.read(tokens)
     if any((trie[name].to_numpy() != getattr(reading, name)).any() for name in _READ):

@@ -12,14 +12,14 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtri_exp
 
 from dpsieve import validate
+from dpsieve.accounting.curves import gaussian_sigma
 from dpsieve.accounting.exponential_picks import checked_picks, hitting_epsilon, lemma_epsilon, picks_epsilon
-from dpsieve.accounting.gaussian import gaussian_sigma
 from dpsieve.discovery.picks import HittingKeys, TopKeys, peel
 from dpsieve.discovery.selector import Selector
 from dpsieve.discovery.weighted_gaussian import WeightedGaussian
 from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidValue
-from dpsieve.privacy.composed import remaining
+from dpsieve.privacy.mechanism import remaining
 from dpsieve.randomness.picks import noisy_top
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Ints

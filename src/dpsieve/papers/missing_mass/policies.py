@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from dpsieve import validate
-from dpsieve.accounting.gaussian import gaussian_sigma
+from dpsieve.accounting.curves import gaussian_sigma
 from dpsieve.accounting.spends import Approximate, Gaussian, Spend
 from dpsieve.codec import register
 from dpsieve.discovery.selector import Selector

@@ -13,7 +13,7 @@ import numpy as np
 
 from dpsieve import validate
 from dpsieve.accounting.composition import Composition
-from dpsieve.accounting.gaussian import gaussian_sigma
+from dpsieve.accounting.curves import gaussian_sigma
 from dpsieve.accounting.spends import Approximate, Gaussian, Spend
 from dpsieve.codec import register
 from dpsieve.discovery.selector import Selector
@@ -22,7 +22,7 @@ from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import minimise, smallest
 from dpsieve.privacy.certificate import Certificate, formula
-from dpsieve.privacy.contribution import Weight
+from dpsieve.privacy.guarantee import Weight
 from dpsieve.randomness.source import Source
 from dpsieve.types import Bools
 from dpsieve.validate import check_budget, check_max_keys

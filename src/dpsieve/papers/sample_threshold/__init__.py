@@ -9,12 +9,12 @@ from dpsieve.papers.sample_threshold.baselines import BernoulliNoise, HadamardRe
 from dpsieve.papers.sample_threshold.quantile_search import FoundQuantile, search_quantile
 
 from dpsieve.papers.sample_threshold.bounds import (  # isort: skip
-    EdgeError, edge_error, enough_clients, lemma_1_ratio, lemma_3_delta, lemma_5_omission, lemma_6_reports,
-    lemma_9_error, theorem_2_delta,
+    EdgeError, edge_error, enough_clients, lemma_1_ratio, lemma_3_delta, lemma_4_invited, lemma_5_omission,
+    lemma_6_reports, lemma_9_error, theorem_2_delta,
 )  # fmt: skip
 
 __all__ = [
     "BernoulliNoise", "EdgeError", "FoundQuantile", "HadamardResponse", "SampledLaplace", "edge_error",
-    "enough_clients", "lemma_1_ratio", "lemma_3_delta", "lemma_5_omission", "lemma_6_reports", "lemma_9_error",
-    "search_quantile", "theorem_2_delta",
+    "enough_clients", "lemma_1_ratio", "lemma_3_delta", "lemma_4_invited", "lemma_5_omission",
+    "lemma_6_reports", "lemma_9_error", "search_quantile", "theorem_2_delta",
 ]  # fmt: skip

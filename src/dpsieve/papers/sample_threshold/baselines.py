@@ -43,7 +43,7 @@ from flint import arb
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
-from dpsieve.accounting.gaussian import positive_delta
+from dpsieve.accounting.curves import positive_delta
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import ball, lower, smallest, upper
 from dpsieve.exact.binomial import masses, window

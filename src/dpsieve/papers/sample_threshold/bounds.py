@@ -2,8 +2,9 @@
 
 Theorem 2 and Lemma 3 are valid and far from tight: at epsilon = 1, rate 0.10535 and threshold 20 they give 1.5e-12 and
 7.6e-9, and the exact delta is 6.9e-15. Both are for one client more or less, and for rates up to 1 - e^-epsilon.
-Lemmas 5, 6 and 9 are about accuracy; `Histogram.omission_probability`, `enough_clients` and `edge_error` are the exact
-numbers beside them. All are plain floats, for figures; guarantees come from `dpsieve.noise.sample_threshold`.
+Lemma 4 is about who is invited, Lemmas 5, 6 and 9 about accuracy; `dpsieve.federated.invite_for_sample`,
+`BinomialLaw.withheld`, `enough_clients` and `edge_error` are the exact numbers beside them. All are plain floats, for
+figures; guarantees come from `dpsieve.noise.sample_threshold`.
 """
 
 import math
@@ -60,10 +61,22 @@ def lemma_3_delta(epsilon: float, rate: float, threshold: int) -> float:
     return min(1.0, math.exp(-threshold * (math.log(1 / share) - 1 / (1 + share))))
 
 
+def lemma_4_invited(population: int, rate: float, beta: float) -> int:
+    """Return m + c sqrt(m), m = rate population: a sample fits among these, except with probability beta (Lemma 4).
+
+    c is that of the Chernoff bound. `dpsieve.federated.invite_for_sample` has the exact number.
+
+    >>> lemma_4_invited(1_000_000, 0.1, 1e-12)
+    102880
+    """
+    mean = population * check_rate(rate)
+    return min(math.ceil(mean + math.sqrt(3 * math.log(1 / beta) * mean)), population + 1)
+
+
 def lemma_5_omission(frequencies: ArrayLike, rate: float, threshold: int) -> Floats:
     """Return exp(-(w - threshold)^2 / (2 w)), w = rate frequency: a bound on the chance to omit a value (Lemma 5).
 
-    1 where w is not above the threshold: no bound. `Histogram.omission_probability` is the exact probability.
+    1 where w is not above the threshold: no bound. `BinomialLaw.withheld` is the exact probability.
 
     >>> f"{lemma_5_omission([1000], 0.1, 20)[0]:.2g}"
     '1.3e-14'

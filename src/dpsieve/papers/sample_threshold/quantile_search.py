@@ -24,9 +24,10 @@ from dpsieve.errors import InvalidValue
 from dpsieve.federated.plans.levels import LevelOptions, LevelPlan, level_plan
 from dpsieve.federated.server.bands import largest_share, smallest_share
 from dpsieve.federated.server.distribution import check_confidence
-from dpsieve.federated.server.simulated_clients import draw_levels, read_numbers
+from dpsieve.federated.server.simulated_clients import read_numbers
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.randomness.coins import coins
+from dpsieve.randomness.picks import uniform_integers
 from dpsieve.randomness.source import Source, resolve
 
 _MOST_ROUNDS = 50
@@ -82,11 +83,11 @@ def search_quantile(
     if options.get("protocol", "rounds") not in ("rounds", "cohorts"):
         raise InvalidValue("protocol is not known. Choose 'rounds' or 'cohorts'.")
     rounds = validate.whole("rounds", rounds, low=1, high=_MOST_ROUNDS, hint="Pass how many, such as rounds=10.")
-    missed, numbers, source = 1 - check_confidence(confidence), read_numbers(values), resolve(source)
+    missed, numbers, source = 1 - check_confidence(confidence, "confidence"), read_numbers(values), resolve(source)
     numbers = numbers[~np.isnan(numbers)]
     plan = level_plan(epsilon, delta, rounds, **options)
     cohorts = plan.protocol == "cohorts"
-    levels = draw_levels(len(numbers), rounds, source=source) if cohorts else None
+    levels = uniform_integers(len(numbers), rounds, source) + 1 if cohorts else None
     undecided: tuple[float, float] | None = None
     shares = {start: 0.0, stop: 1.0}
     for level in range(1, rounds + 1):

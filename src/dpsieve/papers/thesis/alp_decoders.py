@@ -35,7 +35,9 @@ def decode_vector(vector: SparseVector, indices: Any, decoder: str = "prefix") -
     (2,)
     """
     if not isinstance(vector.embedding, Alp):
-        raise InvalidValue("vector has no levels. Pass one of the variants 'alp', 'histogram' or 'multiplicative'.")
+        raise InvalidValue(
+            "vector has no levels. Pass one of 'alp', 'histogram' or 'multiplicative'.", argument="vector"
+        )
     items = read_items(indices, vector.notes.dimension, "indices")
     digests = digest_items(items, vector.words[:KEY_WORDS])
     return vector.with_listed(items, decode(vector.embedding, vector.words, digests, decoder))

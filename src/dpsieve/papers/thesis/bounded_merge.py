@@ -7,18 +7,25 @@ they get discrete Laplace noise of scale (k+1)/epsilon in whole counts, as in Ch
 2k/(k+1)/epsilon. The sum subtracts N/(k+1) from every key, where the bounded merge may have lost much less.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
 
 from dpsieve.codec import register
-from dpsieve.errors import InvalidValue
+from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.publication.release import Release
 from dpsieve.randomness.source import Source
-from dpsieve.sketches.misra_gries import MergedSketch
+from dpsieve.sketches.misra_gries import MisraGries, common_shape, positive
 from dpsieve.sketches.one_sided_noise import OneSidedSketch
 from dpsieve.sketches.releasing import Universe, release_over, release_table
+from dpsieve.sketches.sketch import Table
 from dpsieve.sketches.summed_noise import SummedSketch
+from dpsieve.sketches.users import bounded_merge
 
 
 @register("misra_gries_bounded_merge")
@@ -30,29 +37,49 @@ class BoundedMerge(SummedSketch):
     1025.0
     """
 
-    _values: ClassVar[str] = "bounded merge"
+    def __repr__(self) -> str:
+        return f"<bounded merge of Misra-Gries sketches of {self.counters:,} counters, {self.guarantee}>"
 
     @property
     def parts(self) -> int:
-        """Counters are whole numbers."""
-        return 1
+        return 1  # counters are whole numbers
 
     @property
     def sensitivity(self) -> int:
-        """The k counters and what they have lost change by 1 each."""
-        return self.counters + 1
+        return self.counters + 1  # the k counters and what they have lost change by 1 each
 
     @property
     def most_keys(self) -> int:
-        """The most keys that a release may have."""
-        return min(self.counters, self.noisy_keys)
+        return min(self.counters, self.universe)
+
+    def certify(self) -> Certificate:
+        (part,) = super().certify().parts
+        return formula(self.guarantee, part.worst, "balls", part.covers.replace("sum of", "bounded merge of"))
+
+
+def merge_counters(sketches: Sequence[MisraGries]) -> tuple[Table, int]:
+    """Return the bounded merge of sketches in this order, and how much its counters may be below the truth.
+
+    >>> first, second = MisraGries(2), MisraGries(2)
+    >>> first.update(["tea", "tea", "milk"])
+    >>> second.update(["tea", "salt", "salt"])
+    >>> (keys, counts), lost = merge_counters([first, second])
+    >>> keys.to_pylist(), counts.tolist(), lost
+    (['salt', 'tea'], [1, 2], 1)
+    """
+    counters, _ = common_shape(sketches)
+    merged, lost = Table(pa.nulls(0), np.empty(0, np.int64)), 0
+    for sketch in sketches:
+        (keys, counts), decrements = sketch.keys_and_counts(), sketch.decrements
+        merged, over = bounded_merge(merged, positive(keys, counts), counters)
+        lost += decrements + over
+    return merged, lost
 
 
 def release_bounded_merge(
-    sketch: MergedSketch,
+    *sketches: MisraGries,
     epsilon: float,
     delta: float = 0.0,
-    *,
     universe: Any = None,
     false_keys: float = 1.0,
     ledger: AnyLedger = None,
@@ -61,22 +88,25 @@ def release_bounded_merge(
 ) -> Release:
     """Release the bounded merge of sketches, private when one item of one stream is added or removed.
 
-    The arguments are those of `MergedSketch.release`, which has less noise.
+    The other arguments are those of `MergedSketch.release`, which has less noise.
 
-    >>> from dpsieve.sketches import MisraGries
-    >>> one, other = MisraGries(8), MisraGries(8)
-    >>> one.update(["tea"] * 600)
-    >>> other.update(["tea"] * 600 + ["secret"])
-    >>> release_bounded_merge(one.merge(other), 1.0, 1e-6).table.column("key").to_pylist()
+    >>> first, second = MisraGries(8), MisraGries(8)
+    >>> first.update(["tea"] * 600)
+    >>> second.update(["tea"] * 600 + ["secret"])
+    >>> release_bounded_merge(first, second, epsilon=1.0, delta=1e-6).table.column("key").to_pylist()
     ['tea']
     """
+    if not sketches or not all(isinstance(sketch, MisraGries) for sketch in sketches):
+        raise InvalidType("sketches to merge are MisraGries. Pass one or more.")
     terms: dict[str, Any] = {"ledger": ledger, "note": note, "source": source}
+    size, (merged, lost) = sketches[0].counters, merge_counters(sketches)
     if universe is None:
-        noise = OneSidedSketch(epsilon, delta, sketch.counters)
+        noise = OneSidedSketch(epsilon, delta, size)
         reason = f"the bounded merge, with threshold {noise.threshold:.4g}, as requested"
-        return release_table(noise, sketch.bounded, sketch.decrements, reason, **terms)
+        return release_table(noise, merged, lost, reason, **terms)
     if delta != 0:
-        raise InvalidValue("with a universe the release is purely private. Leave out delta, or the universe.")
+        hint = "Leave out delta, or the universe."
+        raise InvalidValue(f"with a universe the release is purely private. {hint}", argument="delta")
     keys = Universe(universe)
-    mechanism = BoundedMerge(epsilon, 0.0, sketch.counters, max(1, sketch.sources), len(keys), false_keys)
-    return release_over(keys, mechanism, sketch.bounded, sketch.decrements, **terms)
+    mechanism = BoundedMerge(epsilon, 0.0, size, len(sketches), universe=len(keys), false_keys=false_keys)
+    return release_over(keys, mechanism, merged, lost, **terms)

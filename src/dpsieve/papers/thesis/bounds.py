@@ -5,10 +5,51 @@ Copenhagen, 2023.
 """
 
 import math
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 from dpsieve import validate
+from dpsieve.accounting.spends import Spend, checked_spends, total_epsilon, total_leak
+from dpsieve.errors import InvalidValue
+from dpsieve.exact.balls import ball, upper
+from dpsieve.types import Floats
 
 _COLLISION = "Pass the probability of a hash collision, k/s, such as 0.1."
+
+
+def hockey_stick(p: ArrayLike, q: ArrayLike, epsilon: float) -> float:
+    """Return sum_o max(0, p(o) - e^epsilon q(o)): the least delta with p(T) <= e^epsilon q(T) + delta for all T.
+
+    (Fact 1.1.) In floats, with a relative error of about 1e-14 times the number of outputs; certificates use the
+    kernel, on integers.
+
+    >>> round(hockey_stick([0.75, 0.25], [0.25, 0.75], epsilon=0.0), 12)
+    0.5
+    """
+    p, q = _row("p", p), _row("q", q)
+    if len(p) != len(q):
+        raise InvalidValue(f"p has {len(p)} outputs and q has {len(q)}. Pass two rows over the same outputs.")
+    return math.fsum(np.maximum(p - math.exp(validate.epsilon(epsilon)) * q, 0.0))
+
+
+def fact_1_3(spends: Iterable[Spend]) -> tuple[float, float]:
+    """Return (sum of epsilons, sum of deltas), each rounded up: basic composition (Fact 1.3).
+
+    Only `Approximate`, `DiscreteLaplace` and `BoundedRange` have such a sum; others are refused. Where the deltas
+    add up to one or more, the delta is 1 - prod(1 - delta), which holds as well (Kairouz et al. 2015).
+
+    >>> from dpsieve.privacy import Approximate
+    >>> fact_1_3([Approximate(0.5, 2.0**-20), Approximate(0.25, 0.0, count=2)]) == (1.0, 2.0**-20)
+    True
+    """
+    parts = checked_spends(spends)
+    epsilon = total_epsilon(parts)
+    if epsilon == math.inf:
+        raise InvalidValue("spends holds one without a single epsilon. Use Composition(spends) instead.")
+    delta = upper(lambda: sum((ball(spend.leak) * spend.count for spend in parts), ball(0)))
+    return epsilon, delta if delta < 1 else total_leak(parts)
 
 
 def fact_1_5(epsilon: float, delta: float, group: int) -> tuple[float, float]:
@@ -109,3 +150,13 @@ def _gamma(alpha: float, collision: float) -> float:
     alpha = validate.positive("alpha", alpha, hint="Pass the parameter of the mechanism, such as alpha=3.")
     collision = validate.between("collision", collision, 0.0, 0.5 - 1e-9, hint=_COLLISION)
     return (alpha + 2) / (1 + alpha * collision) - 2
+
+
+def _row(name: str, values: ArrayLike) -> Floats:
+    hint = "Pass one probability for each output, 'nothing' included."
+    row = validate.finite(name, values, hint=hint)
+    if row.ndim != 1 or not len(row) or not ((row >= 0) & (row <= 1 + 1e-9)).all():
+        raise InvalidValue(f"{name} must be a flat row of numbers from 0 to 1. {hint}", argument=name)
+    if not math.isclose(total := math.fsum(row), 1.0, abs_tol=1e-9):
+        raise InvalidValue(f"{name} sums to {total:.12g}, not 1. {hint}", argument=name)
+    return row

@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from dpsieve import validate
-from dpsieve.accounting.gaussian import positive_delta
-from dpsieve.accounting.renyi import zcdp_epsilon, zcdp_rho
+from dpsieve.accounting.curves import positive_delta, zcdp_epsilon, zcdp_rho
 from dpsieve.errors import InvalidValue
-from dpsieve.jobs.run import charge
+from dpsieve.jobs.run import charge, open_ledger
 from dpsieve.numbers.estimate import Estimate
 from dpsieve.numbers.mean import prepare_mean
 from dpsieve.numbers.mean_plan import FAILURE, MOST_CLIPPED, SMALLEST_SPREAD, MeanPlan
@@ -23,7 +22,7 @@ from dpsieve.numbers.noise import DELTA_OF_RHO, budget_mu
 from dpsieve.numbers.rows import BoundedRows
 from dpsieve.numbers.sums import coordinate_names, matrix
 from dpsieve.papers.thesis.mean_steps import THESIS_FAILURE, BaselineSteps, ThesisSteps, make_picks
-from dpsieve.privacy.ledger import AnyLedger, open_ledger
+from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.validate import Neighbours

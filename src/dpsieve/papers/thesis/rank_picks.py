@@ -17,8 +17,7 @@ from typing import ClassVar
 import numpy as np
 
 from dpsieve import validate
-from dpsieve.accounting.gaussian import positive_delta
-from dpsieve.accounting.renyi import zcdp_delta, zcdp_epsilon
+from dpsieve.accounting.curves import positive_delta, zcdp_delta, zcdp_epsilon
 from dpsieve.accounting.spends import BoundedRange, Spend, ZeroConcentrated
 from dpsieve.codec import register
 from dpsieve.errors import InvalidValue

@@ -12,7 +12,7 @@ or, where the sketch did not hold it, gamma = g + Y. So with bounds on all X + Y
 together with probability 0.95 over all sources, the sums of these are intervals for the sums.
 
 A token encodes the sum T of the published counters and the number p of sources that published it, as
-T + p / (sources + 1).
+T (sources + 1) + p.
 The count adds the loss of these sources, at p / sources of the noisy loss of all: what they have lost on average.
 """
 
@@ -31,7 +31,7 @@ from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.noise.known_keys import laplace_deviation
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.guarantee import Guarantee
-from dpsieve.privacy.mechanism import Counting, Drawn, Outcome, Reader, only_number
+from dpsieve.privacy.mechanism import Counting, Drawn, Outcome, Reader, check_tokens, only_number
 from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release, release_of
 from dpsieve.randomness.source import resolve
@@ -42,7 +42,7 @@ from dpsieve.sketches.laplace_noise import (  # isort: skip
 from dpsieve.types import Floats, Ints
 
 MOST_RELEASES = 10_000
-_LARGEST = 2.0**38  # sums of counts, so that a token is exact
+_LARGEST = 1 << 48  # sums of counts, so that a token has 64 bits
 
 
 @register("misra_gries_releases")
@@ -67,7 +67,9 @@ class SummedReleases(Counting):
     unit: str | None = None
 
     def __post_init__(self) -> None:
-        one = NoisySketch(self.epsilon, self.delta, self.counters, self.items_per_unit, unit=self.unit)
+        one = NoisySketch(
+            self.epsilon, self.delta, self.counters, items_per_unit=self.items_per_unit, unit=self.unit or ""
+        )
         hint = f"Pass how many streams were released, {MOST_RELEASES:,} at most."
         sources = validate.whole("sources", self.sources, low=1, high=MOST_RELEASES, hint=hint)
         shared = {"epsilon": one.epsilon, "delta": one.delta, "counters": one.counters, "unit": one.unit}
@@ -79,7 +81,7 @@ class SummedReleases(Counting):
     @cached_property
     def each(self) -> NoisySketch:
         """What every source used."""
-        return NoisySketch(self.epsilon, self.delta, self.counters, self.items_per_unit)
+        return NoisySketch(self.epsilon, self.delta, self.counters, items_per_unit=self.items_per_unit)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -106,22 +108,24 @@ class SummedReleases(Counting):
         """Return what reads sums, given the sum of all noisy numbers of decrements, `lost`."""
         return ReleasesReader(self, only_number(drawn, "lost", -MOST_LOST, MOST_LOST))
 
-    def possible(self, tokens: Floats) -> bool:
+    @property
+    def resolution(self) -> int:
+        """The tokens per unit of frequency."""
+        return self.sources + 1
+
+    def possible(self, tokens: Ints) -> bool:
         """Return whether all tokens encode sums that their number of sources can have published."""
         total, shown = self.parts(tokens)
-        sound = (np.abs(tokens) <= _LARGEST) & (shown >= 1) & (total >= shown * self.threshold)
-        return bool((sound & (self.token(total, shown) == tokens)).all())
+        return bool(((total <= _LARGEST) & (shown >= 1) & (total >= shown * self.threshold)).all())
 
-    def token(self, total: Ints, shown: Ints) -> Floats:
+    def token(self, total: Ints, shown: Ints) -> Ints:
         """Return the token of a sum of counts that `shown` sources have published."""
-        return total + shown / (self.sources + 1)
+        return total * self.resolution + shown
 
     def parts(self, tokens: ArrayLike) -> tuple[Ints, Ints]:
         """Return the sums of counts, and by how many sources."""
-        clipped = np.clip(np.asarray(tokens, dtype=np.float64), -_LARGEST, _LARGEST)
-        total = np.floor(clipped)
-        shown = np.rint((clipped - total) * (self.sources + 1))
-        return total.astype(np.int64), shown.astype(np.int64)
+        total, shown = np.divmod(check_tokens(tokens), self.resolution)
+        return total, shown
 
     @cached_property
     def margins(self) -> tuple[int, int]:
@@ -206,11 +210,12 @@ def merge_releases(*releases: Release) -> Release:
     drawn = {"lost": sum(int(release.drawn["lost"]) for release in releases)}
     tables = []
     for release, part in zip(releases, parts, strict=True):
-        tokens = cast(Floats, release.tokens)
-        total, shown = part.parts(tokens) if isinstance(release.mechanism, SummedReleases) else _once(tokens)
+        tokens = cast(Ints, release.tokens)
+        is_sum = isinstance(release.mechanism, SummedReleases)
+        total, shown = part.parts(tokens) if is_sum else (tokens, np.ones_like(tokens))
         if len(release):
             tables.append(pa.table({"key": release.table["key"], "total": total, "shown": shown}))
-    keys, tokens = releases[0].table["key"], np.empty(0)
+    keys, tokens = releases[0].table["key"], np.empty(0, np.int64)
     if tables:
         sums = pa.concat_tables(tables).group_by("key").aggregate([("total", "sum"), ("shown", "sum")])
         keys, tokens = sums["key"], mechanism.token(sums["total_sum"].to_numpy(), sums["shown_sum"].to_numpy())
@@ -224,10 +229,6 @@ def _summed(release: Release) -> SummedReleases:
     mechanism = release.mechanism if isinstance(release, Release) else None
     if isinstance(mechanism, SummedReleases):
         return mechanism
-    if not isinstance(mechanism, NoisySketch) or mechanism.standard or not release.drawn:
+    if type(mechanism) is not NoisySketch:
         raise InvalidType("releases to merge are from MisraGries.release(epsilon, delta), without a universe.")
     return SummedReleases(mechanism.epsilon, mechanism.delta, mechanism.counters, mechanism.items_per_unit)
-
-
-def _once(tokens: Floats) -> tuple[Ints, Ints]:
-    return tokens.astype(np.int64), np.ones(len(tokens), np.int64)

@@ -18,10 +18,11 @@ from dpsieve.papers.weighted_sampling.order_statistics import (
     subset_concordance,
     top_k_recall,
 )
+from dpsieve.papers.weighted_sampling.other_estimators import BiasedDown, Unbiased, biased_down, unbiased
 from dpsieve.papers.weighted_sampling.stream_samples import StreamSample
 
 __all__ = [
-    "Forecast", "KeysAbove", "Minimax", "NoisyCount", "Scaled", "StreamSample", "SumError", "concordance", "forecast",
-    "frequency_quantiles", "kendall_tau", "key_concordance", "keys_above", "minimax", "noisy_count", "scaled",
-    "subset_concordance", "sum_error", "top_k_recall", "zipf",
+    "BiasedDown", "Forecast", "KeysAbove", "Minimax", "NoisyCount", "Scaled", "StreamSample", "SumError", "Unbiased",
+    "biased_down", "concordance", "forecast", "frequency_quantiles", "kendall_tau", "key_concordance", "keys_above",
+    "minimax", "noisy_count", "scaled", "subset_concordance", "sum_error", "top_k_recall", "unbiased", "zipf",
 ]  # fmt: skip

@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
-from dpsieve.channels.channel import ReportedCounts
+from dpsieve.channels.channel import ReportedCounts, checked_frequencies
 from dpsieve.channels.law import LARGEST_FREQUENCY
-from dpsieve.errors import InvalidValue
-from dpsieve.estimation.estimators import Estimator, check_channel, check_estimator, histogram
-from dpsieve.types import Ints
+from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.estimation.estimators import Estimator, check_channel
+from dpsieve.types import Floats, Ints
 
 _MOST_KEYS = 10**7
 
@@ -104,7 +104,10 @@ def sum_error(estimator: Estimator, frequencies: ArrayLike, counts: ArrayLike | 
     >>> sum_error(estimator(optimal(1.0, 1e-8)), [10, 50, 1000], [500, 200, 3])
     <SumError: ...>
     """
-    estimator = check_estimator(estimator)
+    given: object = estimator
+    if not isinstance(given, Estimator):
+        hint = "Make one with dpsieve.estimation.estimator(channel)."
+        raise InvalidType(f"estimator must be an Estimator, not {type(given).__name__}. {hint}")
     rows, keys = histogram(frequencies, counts)
     moments = estimator.moments(rows)
     true = float(keys @ estimator.target(rows))
@@ -145,3 +148,25 @@ def zipf(alpha: float, keys: int, *, total: int | None = None, largest: int | No
     frequencies = np.diff(np.floor(np.append(0.0, sums) + 0.5)).astype(np.int64)
     distinct, counts = np.unique(frequencies[frequencies > 0], return_counts=True)
     return np.asarray(distinct, dtype=np.int64), counts.astype(np.int64)
+
+
+def histogram(frequencies: ArrayLike, counts: ArrayLike | None) -> tuple[Ints, Floats]:
+    """Return increasing distinct frequencies and the number of keys of each; without counts, one key per entry.
+
+    Counts may be fractions, as in an expected histogram. Frequencies without keys are dropped.
+
+    >>> [part.tolist() for part in histogram([7, 3, 7, 9], [1, 4, 2, 0])]
+    [[3, 7], [4.0, 3.0]]
+    """
+    rows = checked_frequencies(frequencies)
+    hint = "Pass the number of keys for each frequency: zero or more, and some above zero."
+    try:
+        keys = np.ones(len(rows)) if counts is None else np.asarray(counts, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidType(f"counts must be numbers. {hint}") from None
+    if keys.shape != rows.shape:
+        raise InvalidValue(f"counts and frequencies differ in length. {hint}")
+    if not (np.isfinite(keys) & (keys >= 0)).all() or not keys.any():
+        raise InvalidValue(f"counts holds a number that is negative or not finite, or no key at all. {hint}")
+    distinct, place = np.unique(rows[keys > 0], return_inverse=True)
+    return distinct, np.bincount(place, weights=keys[keys > 0]).astype(np.float64)

@@ -24,7 +24,8 @@ from dpsieve import validate
 from dpsieve.channels.channel import ReportedCounts, Target
 from dpsieve.channels.law import CELLS, LARGEST_FREQUENCY
 from dpsieve.errors import InvalidValue
-from dpsieve.estimation.estimators import Estimator, MaximumLikelihood, check_channel, middles, unit_edges
+from dpsieve.estimation.estimators import Estimator, MaximumLikelihood, check_channel, middles
+from dpsieve.papers.weighted_sampling.other_estimators import unit_edges
 from dpsieve.types import Floats, Ints
 
 WIDEST = 100_000

@@ -20,7 +20,8 @@ from dpsieve import validate
 from dpsieve.channels.channel import ReportedCounts
 from dpsieve.channels.law import CELLS, LARGEST_FREQUENCY, TokenLaw, in_steps
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.estimation.estimators import check_channel, check_frequencies, histogram
+from dpsieve.estimation.estimators import check_channel, check_frequencies
+from dpsieve.papers.weighted_sampling.forecasts import histogram
 from dpsieve.types import Floats, Ints
 
 _NEVER, _ALWAYS = -50.0, -1e-15  # logarithms of probabilities that are as good as 0 and as 1
@@ -150,7 +151,9 @@ def frequency_quantiles(
     are nearly absent, whatever their number.
 
     >>> from dpsieve.channels.optimal_channels import optimal
-    >>> frequency_quantiles(optimal(1.0, 1e-8), [5.5, 31.0, 31.5, 80.0, 400.0], [0.1, 0.5, 0.9]).tolist()
+    >>> channel = optimal(1.0, 1e-8)
+    >>> tokens = [noisy * channel.resolution // 2 for noisy in (11, 62, 63, 160, 800)]
+    >>> frequency_quantiles(channel, tokens, [0.1, 0.5, 0.9]).tolist()
     [24, 50, 418]
     """
     channel = check_channel(channel)

@@ -23,7 +23,7 @@ from flint import arb
 
 from dpsieve import validate
 from dpsieve.errors import InvalidValue
-from dpsieve.exact.words import floor_words
+from dpsieve.exact import floor_words
 from dpsieve.locks import OneThread
 from dpsieve.randomness.coins import bernoulli, uniform_below
 from dpsieve.randomness.keyed_hash import MARK

@@ -97,7 +97,8 @@ class Ledger:
             asked, stored = getattr(checked, name), getattr(self.budget, name)
             if asked != stored:
                 fix = f"Leave {name} out, or use another path for another budget."
-                raise InvalidValue(f"{name}={asked!r} is not the {name}={stored!r} of the ledger {self.path}. {fix}")
+                what = f"{name}={asked!r} is not the {name}={stored!r} of the ledger {self.path}"
+                raise InvalidValue(f"{what}. {fix}", argument=name)
         if expect_head is not None:
             self._check_holds(self._chain, expect_head)
 
@@ -152,12 +153,14 @@ class Ledger:
         hint = "Pass a list of mechanisms, guarantees or spends, such as [Guarantee(0.1, 1e-9)] * 12."
         given: object = mechanisms
         if not isinstance(given, Sequence) or isinstance(given, str | bytes):
-            raise InvalidType(f"mechanisms must be a list, not {type(given).__name__}. {hint}")
+            raise InvalidType(f"mechanisms must be a list, not {type(given).__name__}. {hint}", argument="mechanisms")
         if not 1 <= len(mechanisms) <= _MOST_MEMBERS:
-            raise InvalidValue(f"mechanisms must have 1 to {_MOST_MEMBERS:,} members. {hint}")
+            raise InvalidValue(f"mechanisms must have 1 to {_MOST_MEMBERS:,} members. {hint}", argument="mechanisms")
         if delta is not None and validate.delta(delta) > self.budget.delta:
             fix = "Pass less, or leave it out."
-            raise InvalidValue(f"delta={shown(delta)} is above the budget's delta={shown(self.budget.delta)}. {fix}")
+            raise InvalidValue(
+                f"delta={shown(delta)} is above the budget's delta={shown(self.budget.delta)}. {fix}", argument="delta"
+            )
         costs, note = [self._cost(mechanism) for mechanism in mechanisms], checked_note(note)
         deadline = time.monotonic() + self._file.timeout
         while True:
@@ -278,9 +281,7 @@ class Ledger:
         return chain
 
     def _check_holds(self, chain: Chain, head: object) -> None:
-        if not isinstance(head, str):
-            raise InvalidType(f"a head must be text, not {type(head).__name__}. Pass what ledger.head gave earlier.")
-        if not chain.holds(head):
+        if not chain.holds(validate.is_a(str, "Pass what ledger.head gave earlier.")(head, "head")):
             fix = "Entries were cut off or rewritten, or it is another ledger. Restore a trusted copy."
             raise LedgerError(f"the ledger {self.path} does not hold the head that was noted. {fix}")
 
@@ -290,16 +291,20 @@ class Ledger:
         guarantee = mechanism.guarantee if isinstance(mechanism, Mechanism) else mechanism
         if not isinstance(guarantee, Guarantee):
             fix = "Pass a mechanism, a Guarantee, or a spend such as Approximate(0.1, 1e-9)."
-            raise InvalidType(f"mechanism must be what is spent, not {type(mechanism).__name__}. {fix}")
+            raise InvalidType(
+                f"mechanism must be what is spent, not {type(mechanism).__name__}. {fix}", argument="mechanism"
+            )
         if guarantee.unit != self.budget.unit:
+            what = f"the guarantee is for {guarantee.unit!r}, the ledger for {self.budget.unit!r}"
             fix = "Name the same unit, or keep another ledger for that one."
-            raise InvalidValue(f"the guarantee is for {guarantee.unit!r}, the ledger for {self.budget.unit!r}. {fix}")
+            raise InvalidValue(f"{what}. {fix}", argument="mechanism")
         if guarantee.neighbours == "replace" and self.budget.neighbours != "replace":
             fix = (
                 "Pass neighbours='add_remove' where the job takes it, or create a ledger with neighbours='replace', "
                 "which takes guarantees of both kinds: dpsieve ledger create PATH --neighbours replace."
             )
-            raise InvalidValue(f"a guarantee for 'replace' says nothing about a ledger for 'add_remove'. {fix}")
+            what = "a guarantee for 'replace' says nothing about a ledger for 'add_remove'"
+            raise InvalidValue(f"{what}. {fix}", argument="mechanism")
         curves = checked_spends(mechanism.spends()) if isinstance(mechanism, Mechanism) else ()
         if guarantee.neighbours != self.budget.neighbours:
             if curves == (Approximate(guarantee.epsilon, guarantee.delta),):
@@ -313,7 +318,9 @@ class Ledger:
 
 def _absolute(path: str | os.PathLike[str]) -> Path:
     if not isinstance(path, str | os.PathLike):
-        raise InvalidType(f"path must be a path, not {type(path).__name__}. Pass one such as 'budget.ledger'.")
+        raise InvalidType(
+            f"path must be a path, not {type(path).__name__}. Pass one such as 'budget.ledger'.", argument="path"
+        )
     hint = "Pass a file name such as 'budget.ledger'."
     name = validate.no_address("path", validate.text("path", os.fspath(path), hint=hint), hint=hint)
     try:
@@ -324,14 +331,3 @@ def _absolute(path: str | os.PathLike[str]) -> Path:
 
 AnyLedger: TypeAlias = Ledger | str | os.PathLike[str] | None
 """A ledger to be charged, its path, or None where nothing is charged."""
-
-
-def open_ledger(ledger: AnyLedger, note: str = "") -> Ledger | None:
-    """Return the ledger to be charged, or None; a note without a ledger is refused."""
-    if ledger is None and note:
-        raise InvalidValue("note is kept in a ledger. Pass a ledger too, or leave the note out.")
-    if ledger is None or isinstance(ledger, Ledger):
-        return ledger
-    if not isinstance(ledger, str | os.PathLike):
-        raise InvalidType(f"ledger must be a dpsieve.Ledger or its path, not {type(ledger).__name__}.")
-    return Ledger.open(ledger)

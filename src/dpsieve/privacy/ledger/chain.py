@@ -143,7 +143,7 @@ class Chain:
 
     @property
     def _totals(self) -> Totals:
-        return self.sums or self.rules.nothing()
+        return self.sums or self.rules.totals()
 
     @property
     def division(self) -> Division | None:
@@ -286,12 +286,12 @@ def checked_note(note: str) -> str:
     """Return a note of one printable line, or refuse it."""
     hint = f"Pass one line of at most {_LONGEST_NOTE:,} characters, such as note='searches of May'."
     if not isinstance(note, str):
-        raise InvalidType(f"note must be text, not {type(note).__name__}. {hint}")
+        raise InvalidType(f"note must be text, not {type(note).__name__}. {hint}", argument="note")
     if len(note) > _LONGEST_NOTE:
-        raise InvalidValue(f"note has {len(note):,} characters. {hint}")
+        raise InvalidValue(f"note has {len(note):,} characters. {hint}", argument="note")
     # No line breaks, no control sequences of terminals, no lone surrogates, which UTF-8 cannot encode.
     if not note.isprintable():
-        raise InvalidValue(f"note has characters that cannot be printed. {hint}")
+        raise InvalidValue(f"note has characters that cannot be printed. {hint}", argument="note")
     return note
 
 

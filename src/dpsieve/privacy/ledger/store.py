@@ -22,7 +22,7 @@ import stat
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 
 from dpsieve.errors import DpsieveError, LedgerError
@@ -89,6 +89,14 @@ class Rows:
         if count != len(known.entries) + len(fresh):
             raise _broken(self._path, "an entry that was verified before")
         return known.plus(fresh)
+
+    def write_header(self, budget: Guarantee) -> None:
+        """Create the tables, with the rules of a new ledger."""
+        time, text = utc_now(), canonical(Rules.of(budget).to_json())
+        for statement in (f"PRAGMA application_id = {_APPLICATION}", f"PRAGMA user_version = {_FORMAT}", *_SCHEMA):
+            self._connection.execute(statement)
+        header = (time, text, link(ORIGIN, _FORMAT, time, text, ""))
+        self._connection.execute("INSERT INTO header VALUES (1, ?, ?, ?)", header)
 
     def append(self, entry: Entry) -> None:
         """Insert the entry that follows the chain; it counts once the transaction is committed."""
@@ -173,23 +181,20 @@ class LedgerFile:
         try:
             # mkstemp sets permissions 0600, and SQLite copies them to its journal.
             handle, name = tempfile.mkstemp(prefix=".ledger-", suffix=".new", dir=folder)
+            os.close(handle)
+            try:
+                with LedgerFile(Path(name), self.timeout).writing() as rows:
+                    rows.write_header(budget)
+                with suppress(FileExistsError):
+                    os.link(name, self.path)
+            finally:
+                with suppress(OSError):
+                    Path(name).unlink()
+        except LedgerError:
+            raise
         except OSError as error:
-            fix = "Ask for permission to the folder, or choose another one."
+            fix = "Ask for permission to the folder, or choose a local disk that supports hard links."
             raise LedgerError(f"the ledger {self.path} cannot be created ({error.strerror}). {fix}") from None
-        os.close(handle)
-        try:
-            with LedgerFile(Path(name), self.timeout)._transaction("IMMEDIATE") as connection:
-                _write_header(connection, budget)
-            with suppress(FileExistsError):
-                os.link(name, self.path)
-        except OSError as error:
-            if isinstance(error, LedgerError):
-                raise
-            fix = "Choose a local disk that supports hard links."
-            raise LedgerError(f"the ledger {self.path} cannot be created ({error.strerror}). {fix}") from None
-        finally:
-            with suppress(OSError):
-                Path(name).unlink()
         with suppress(OSError):  # not every system can
             flush(folder)
 
@@ -205,20 +210,16 @@ class LedgerFile:
                 fix = "Restore that ledger beside it, or delete it."
                 raise LedgerError(f"{left.path} is left from a deleted ledger, and would change a new one. {fix}")
 
-    @contextmanager
-    def reading(self) -> Iterator[Rows]:
-        """Yield the rows at one moment."""
-        with self._transaction("DEFERRED") as connection:
-            yield Rows(self.path, connection)
+    def reading(self) -> AbstractContextManager[Rows]:
+        """Return a transaction with the rows at one moment."""
+        return self._transaction("DEFERRED", "COMMIT")
+
+    def writing(self, *, keep: bool = True) -> AbstractContextManager[Rows]:
+        """Return a transaction with the write lock; appended rows are then durable, or rolled back without `keep`."""
+        return self._transaction("IMMEDIATE", "COMMIT" if keep else "ROLLBACK")
 
     @contextmanager
-    def writing(self, *, keep: bool = True) -> Iterator[Rows]:
-        """Yield the rows with the write lock; appended rows are then durable, or rolled back without `keep`."""
-        with self._transaction("IMMEDIATE", "COMMIT" if keep else "ROLLBACK") as connection:
-            yield Rows(self.path, connection)
-
-    @contextmanager
-    def _transaction(self, kind: str, end: str = "COMMIT") -> Iterator[sqlite3.Connection]:
+    def _transaction(self, kind: str, end: str) -> Iterator[Rows]:
         if not _connected.acquire(timeout=self.timeout):
             raise self._in_use()
         try:
@@ -231,7 +232,7 @@ class LedgerFile:
                     connection.execute(f"PRAGMA {pragma}").close()
                 connection.execute(f"BEGIN {kind}")
                 try:
-                    yield connection
+                    yield Rows(self.path, connection)
                     connection.execute(end)
                 except BaseException:
                     if connection.in_transaction:
@@ -288,15 +289,6 @@ class LedgerFile:
         if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
             return LedgerError(f"the disk of the ledger {self.path} is full or fails. Free some space, then try again.")
         return LedgerError(f"the ledger {self.path} is damaged. {_RESTORE}")
-
-
-def _write_header(connection: sqlite3.Connection, budget: Guarantee) -> None:
-    connection.execute(f"PRAGMA application_id = {_APPLICATION}")
-    connection.execute(f"PRAGMA user_version = {_FORMAT}")
-    for statement in _SCHEMA:
-        connection.execute(statement)
-    time, text = utc_now(), canonical(Rules.of(budget).to_json())
-    connection.execute("INSERT INTO header VALUES (1, ?, ?, ?)", (time, text, link(ORIGIN, _FORMAT, time, text, "")))
 
 
 def _mounted(path: Path) -> bool:

@@ -70,8 +70,6 @@ def _exchange(typing, address, value):
 
 @intrinsic
 def _add(typing, address, number):
-    """Add a number to a word atomically."""
-
     def code(context, builder, signature, arguments):
         builder.atomic_rmw("add", builder.inttoptr(arguments[0], _WORD.as_pointer()), arguments[1], "seq_cst")
         return context.get_dummy_value()

@@ -13,16 +13,14 @@ import contextlib
 import ctypes
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, wait
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import _duckdb
 import pyarrow as pa
 
-from dpsieve.logs import log
+from dpsieve.display import log
 from dpsieve.types import Ints
 
 GROW, NUMBER, MESSAGE, TAKEN, ROWS, FIRST_FREE = range(6)  # the first words of a frame
@@ -30,7 +28,6 @@ _BOOLEAN, _BIGINT, _UBIGINT, _VARCHAR = 1, 5, 9, 17
 _KINDS = {"BIGINT": _BIGINT, "UBIGINT": _UBIGINT, "VARCHAR": _VARCHAR}
 _VISIT = "dpsieve_visit"
 _ROWS_OF_A_BATCH = 122_880  # what a thread of DuckDB takes at a time
-_PAUSE = 0.02
 _NO_ROOM = ctypes.create_string_buffer(b"there is no room for more")
 _Address = ctypes.c_void_p
 _Init = ctypes.CFUNCTYPE(None, _Address)
@@ -78,18 +75,32 @@ def address_of(name: str) -> int:
 
 
 class OwnDatabase:
-    """An instance in memory with one connection, for one visit: threads of its own open and close it.
+    """An instance in memory with one connection, which one thread opens, uses and closes.
 
     Args:
         settings: those of DuckDB.
-        at_once: whether it begins to open now; otherwise when it is used.
+        threads: how many call the visitor.
+        memory: how many bytes DuckDB and, beside it, the visitor may take.
     """
 
-    def __init__(self, settings: Mapping[str, str], at_once: bool = False) -> None:
-        self._database, self._connection, self._settings = _Address(), _Address(), settings
+    def __init__(self, settings: Mapping[str, str], threads: int = 1, memory: int = 1 << 30) -> None:
+        self.threads, self.memory = threads, memory
+        self._settings = {**settings, "threads": str(threads), "memory_limit": f"{memory >> 10}KiB"}
+        self._database, self._connection = _Address(), _Address()
         self._alive: list[object] = []  # what DuckDB holds addresses of
-        self._handle, self._use = threading.Lock(), threading.Lock()  # of the connection, for a moment or a query
-        self._opening = _start(self._open) if at_once else None
+        self._lock = threading.Lock()  # of the connection, which other threads interrupt
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[Self]:
+        """Open it for a `with` block."""
+        try:
+            self._open()
+            yield self
+        finally:
+            with self._lock:
+                function("disconnect")(ctypes.byref(self._connection))
+            function("close")(ctypes.byref(self._database))
+            self._alive.clear()
 
     def _open(self) -> None:
         config = _Address()
@@ -102,52 +113,13 @@ class OwnDatabase:
             function("destroy_config")(ctypes.byref(config))
         _done(function("connect")(self._database, ctypes.byref(self._connection)))
 
-    @contextlib.contextmanager
-    def _connected(self) -> Iterator[_Address]:
-        """Yield the connection, which stays open meanwhile."""
-        self._opening = self._opening or _start(self._open)
-        self._opening.result()
-        with self._use:
-            if not self._connection:
-                raise Unavailable
-            yield self._connection
-
-    def _close(self) -> None:
-        if self._opening:
-            wait([self._opening])
-        while not self._use.acquire(timeout=_PAUSE):  # who left did not wait for the query
-            self.interrupt()
-        try:
-            with self._handle:
-                function("disconnect")(ctypes.byref(self._connection))
-            function("close")(ctypes.byref(self._database))
-        finally:
-            self._use.release()
-
-    def close(self) -> None:
-        """Close it, after what runs on it has ended; whatever is raised here, it is closed then."""
-        if self._opening is None:
-            return
-        closing: Future[None] | None = None
-        raised: BaseException | None = None
-        while closing is None or not closing.done():
-            try:
-                closing = closing or _start(self._close)
-                wait([closing])
-            except BaseException as error:  # an interrupt from the keyboard waits, too
-                raised = error
-        self._alive.clear()
-        if raised:
-            raise raised
-
     def interrupt(self) -> None:
-        """Stop what runs on it."""
-        with self._handle:
+        with self._lock:
             function("interrupt")(self._connection)
 
     def query_progress(self) -> float:
         """Return how much of what runs is done, in per cent; -1 where that is not known."""
-        with self._handle:
+        with self._lock:
             return float(function("query_progress", _Progress)(self._connection).share)
 
     def register(self, name: str, table: pa.Table) -> None:
@@ -157,24 +129,20 @@ class OwnDatabase:
         of_capsule.restype, of_capsule.argtypes = _Address, (ctypes.py_object, ctypes.c_char_p)
         address = _Address(of_capsule(stream, b"arrow_array_stream"))
         self._alive += [stream, table]
-        with self._connected() as connection:
-            _done(function("arrow_scan")(connection, name.encode(), address))
+        _done(function("arrow_scan")(self._connection, name.encode(), address))
 
     def run(self, text: str, column: int = 0) -> int:
         """Run a statement, and return the number in a column of its first row; 0 where there is none."""
         result = (ctypes.c_uint64 * 16)()
-        with self._connected() as connection:
-            try:
-                _done(function("query")(connection, text.encode(), ctypes.byref(result)))
-                where = ctypes.c_uint64(column), ctypes.c_uint64(0)
-                return int(function("value_int64", ctypes.c_int64)(ctypes.byref(result), *where))
-            finally:
-                function("destroy_result")(ctypes.byref(result))
+        try:
+            _done(function("query")(self._connection, text.encode(), ctypes.byref(result)))
+            where = ctypes.c_uint64(column), ctypes.c_uint64(0)
+            return int(function("value_int64", ctypes.c_int64)(ctypes.byref(result), *where))
+        finally:
+            function("destroy_result")(ctypes.byref(result))
 
     def visit(self, rows: str, arguments: Mapping[str, str], visitor: int, parts: Sequence[Part]) -> None:
         """Call the function at the address `visitor` on all rows of a query, in each thread with one of the parts.
-
-        Nothing else can run after that: to close an instance takes a while, and so begins at once.
 
         Args:
             rows: the query.
@@ -194,8 +162,7 @@ class OwnDatabase:
             function("scalar_function_set_special_handling")(made)  # it sees nulls
             function("scalar_function_set_init")(made, visits.begin)
             function("scalar_function_set_function")(made, _Address(visitor))
-            with self._connected() as connection:
-                _done(function("register_scalar_function")(connection, made))
+            _done(function("register_scalar_function")(self._connection, made))
         finally:
             function("destroy_scalar_function")(ctypes.byref(made))
         try:
@@ -204,34 +171,6 @@ class OwnDatabase:
             check(sum(int(part.frame[ROWS]) for part in parts) == read, "not every row of the query was visited")
         finally:
             visits.end()
-            _start(self._close)
-
-
-@dataclass(frozen=True)
-class Loops:
-    """Where compiled loops run, how many bytes they may hold, and in how many threads."""
-
-    database: OwnDatabase
-    memory: int
-    threads: int
-
-
-def _start(act: Callable[[], None]) -> Future[None]:
-    """Start an action in its own thread, or run it here where no thread can be started."""
-    future: Future[None] = Future()
-
-    def work() -> None:
-        try:
-            act()
-            future.set_result(None)
-        except BaseException as error:
-            future.set_exception(error)
-
-    try:
-        threading.Thread(target=work, name="dpsieve-open").start()
-    except RuntimeError:
-        work()
-    return future
 
 
 class _Visits:

@@ -11,6 +11,8 @@ from dpsieve.engines.duckdb.compiled import numbering_loops as loops
 from dpsieve.engines.duckdb.compiled.database import Unavailable
 from dpsieve.types import Words
 
+Int32s = NDArray[np.int32]
+
 _FIRST_BYTES = 1 << 16
 _LONGEST_COLUMN = _MOST_VALUES = 2**31 - 1
 
@@ -30,7 +32,6 @@ class Memory:
             return True
 
     def give_back(self, count: int) -> None:
-        """Return reserved bytes."""
         with self._lock:
             self._reserved -= count
 
@@ -65,26 +66,6 @@ class Blocks:
         return kind.from_buffers(len(references), pa.py_buffer(offsets), pa.py_buffer(target))
 
 
-class Arena:
-    """An arena of texts for one thread at a time; compiled loops read and write its `frame`."""
-
-    def __init__(self, blocks: Blocks) -> None:
-        self.blocks, self.frame = blocks, np.zeros(loops.ARENA, np.int64)
-        self.frame[loops.BLOCKS] = blocks.addresses.ctypes.data
-
-    def grow(self) -> bool:
-        """Make room for the next text; return whether that was possible."""
-        needed = int(self.frame[loops.NEEDED])
-        size = max(needed, min(loops.LONGEST + 1, 2 * int(self.frame[loops.LENGTH])), _FIRST_BYTES)
-        number = self.blocks.add(size) if needed <= loops.LONGEST else 0
-        if number:
-            self.frame[[loops.BLOCK, loops.LENGTH, loops.USED]] = number, size, 0
-        return number > 0
-
-
-Int32s = NDArray[np.int32]
-
-
 def key_of_tables(salt: int) -> Words:
     """Return eight words as the key of hashes in tables, which do not influence the choice of keys."""
     words = hashlib.blake2b(salt.to_bytes(8, "little"), digest_size=64, person=b"dpsieve one key").digest()
@@ -103,10 +84,11 @@ class Numbered:
     """
 
     def __init__(self, salt: Words, room: Memory, blocks: Blocks, texts: bool, first: int) -> None:
-        self._salt, self._room, self._is_text, self._first, self._arena = salt, room, texts, first, Arena(blocks)
+        self._salt, self._room, self._blocks, self._is_text, self._first = salt, room, blocks, texts, first
         self._table, self.words = np.empty((0, 2), np.uint64), np.empty(0, np.uint64)  # words from 1 on
-        self.frame = np.zeros(loops.FIELDS, np.int64)
-        self.frame[[loops.TEXTS, loops.IS_TEXT, loops.SALT]] = self._arena.frame.ctypes.data, texts, salt.ctypes.data
+        self.frame, self._arena = np.zeros(loops.FIELDS, np.int64), np.zeros(loops.ARENA, np.int64)
+        self.frame[[loops.TEXTS, loops.IS_TEXT, loops.SALT]] = self._arena.ctypes.data, texts, salt.ctypes.data
+        self._arena[loops.BLOCKS] = blocks.addresses.ctypes.data
         if not self._more_values():
             raise Unavailable
 
@@ -125,16 +107,25 @@ class Numbered:
     def values(self, words: Words | None = None, large: bool = True) -> pa.Array | None:
         """Return all values by number, or those of some words; None as in `Blocks.texts`."""
         words = self.words[1 : len(self) + 1] if words is None else words
-        return self._arena.blocks.texts(words, large) if self._is_text else pa.array(words.view(np.int64))
+        return self._blocks.texts(words, large) if self._is_text else pa.array(words.view(np.int64))
 
     @property
     def named(self) -> tuple[Words, bool, Words]:
         """The words of values by number, from 1 on; whether they are texts; and the addresses of the blocks."""
-        return self.words, self._is_text, self._arena.blocks.addresses
+        return self.words, self._is_text, self._blocks.addresses
 
     def grow(self) -> bool:
         """Make room for another value; return whether that was possible."""
-        return self._more_values() if len(self) + 1 == len(self.words) else self._arena.grow()
+        return self._more_values() if len(self) + 1 == len(self.words) else self._more_bytes()
+
+    def _more_bytes(self) -> bool:
+        """Add a block in which the next text has room."""
+        needed = int(self._arena[loops.NEEDED])
+        size = max(needed, min(loops.LONGEST + 1, 2 * int(self._arena[loops.LENGTH])), _FIRST_BYTES)
+        number = self._blocks.add(size) if needed <= loops.LONGEST else 0
+        if number:
+            self._arena[[loops.BLOCK, loops.LENGTH, loops.USED]] = number, size, 0
+        return number > 0
 
     def _more_values(self) -> bool:
         entries = 2 * len(self._table) or self._first

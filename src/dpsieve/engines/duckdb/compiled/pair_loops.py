@@ -163,13 +163,6 @@ def sort_keys(starts, key_numbers):
 
 
 @jit(nogil=True)
-def mark_keys(keys, present):
-    """Mark the keys of all pairs."""
-    for key in keys:
-        present[key] = True
-
-
-@jit(nogil=True)
 def arrange(turn, starts, keys, numbers, arranged):
     """Write the keys of each unit, units in the order of `turn`, under new numbers."""
     place = 0

@@ -21,14 +21,14 @@ from numpy.typing import NDArray
 
 from dpsieve.engines.answers import name_keys
 from dpsieve.engines.duckdb.compiled import chunks, pair_loops
-from dpsieve.engines.duckdb.compiled.database import Loops, Unavailable, check
+from dpsieve.engines.duckdb.compiled.database import OwnDatabase, Unavailable, check
 from dpsieve.engines.duckdb.compiled.numbering import Blocks, Int32s, Memory, Numbered, key_of_tables
-from dpsieve.engines.duckdb.read import Scan
+from dpsieve.engines.duckdb.read import Job
 from dpsieve.engines.engine import Aggregation, Columns
 from dpsieve.engines.sql.columns import AS_TEXT, Column, ascending
 from dpsieve.engines.sql.queries import DUCKDB, rows_query, unit_names
-from dpsieve.engines.true_data import Pairs
-from dpsieve.privacy.contribution import Weight
+from dpsieve.engines.true_data import Counted, Pairs
+from dpsieve.privacy.guarantee import Weight
 from dpsieve.types import Ints, Words
 
 _FIRST_VALUES = 1 << 18  # a power of two
@@ -47,33 +47,41 @@ _INTEGERS = {
 _TEXTS = frozenset({"VARCHAR", "UUID"})  # as text, and back, these are what they were
 
 
-def read_pairs(
-    loops: Loops, scan: Scan, task: Aggregation, known: str | None, listed: pa.Table | None, connection: Any
-) -> Pairs | None:
-    """Return the pairs that are kept; None when it gives up, at the latest when all its memory is used.
+def count_by_loops(job: Job, database: OwnDatabase) -> Counted | None:
+    """Return keys with their counts or sums of weights; None if loops do not support the columns, or gave up."""
+    pairs, measure = pairs_by_loops(job, database, ordered=False), job.task.measure
+    if pairs is None:
+        return None
+    sizes, weights = pairs.sizes, np.array([0, *job.task.weights])
+    sums = pairs.weights(measure) if isinstance(measure, Weight) else pairs.counts()
+    total = int((sizes * weights[np.minimum(sizes, len(weights) - 1)]).sum())
+    check(int(sums.sum()) == total, "the sums of keys are not those of their units")
+    return Counted(pairs.keys, sums)
 
-    Args:
-        loops: where compiled loops run.
-        scan: the data.
-        task: what is read; its columns must suit (see `suits_loops`).
-        known: the text of a table of public keys; the number of a key is then its place in that table.
-        listed: these keys.
-        connection: sorts the units; with None they stay in an arbitrary order, which must not be published.
-    """
+
+def pairs_by_loops(job: Job, database: OwnDatabase, ordered: bool = True) -> Pairs | None:
+    """Return the keys of each unit; units are in an arbitrary order, not to be published, unless `ordered`."""
+    suits = suits_loops(job.scan.columns, job.task, job.scan.rows or 0, job.listed is not None)
+    return read_pairs(job, database, ordered) if suits else None
+
+
+def read_pairs(job: Job, database: OwnDatabase, ordered: bool) -> Pairs | None:
+    """Return the pairs that are kept, of columns that suit; None when it gives up, at the latest without memory."""
+    task, listed = job.task, job.listed
     try:
-        collected = _collect(loops, scan, task, known)
+        collected = _collect(job, database)
         # The number of rows that a file claims to have does not bound the number of units.
         if collected is None or (len(collected[2]) - 1) * max(task.weights) >= 2**63:
             return None
         units, names, starts, keys = collected
-        unit = [scan.columns[name] for name in task.columns.unit]
-        turn = np.arange(len(units)) if connection is None else _order_units(connection, units, unit, task.salt)
+        unit = [job.scan.columns[name] for name in task.columns.unit]
+        turn = _order_units(job.connection, units, unit, task.salt) if ordered else np.arange(len(units))
         sorted_starts, key_numbers = np.zeros(len(turn) + 1, np.int64), np.empty(len(keys), np.int32)
         np.cumsum(np.diff(starts)[turn], out=sorted_starts[1:])
         found, numbers = pa.table({}), np.arange(0 if listed is None else len(listed), dtype=np.int32)
         if names is not None:
             present = np.zeros(len(names), np.bool_)
-            pair_loops.mark_keys(keys, present)
+            present[keys] = True
             found, numbers = pa.table({"k0": names.filter(pa.array(present))}), np.cumsum(present, dtype=np.int32) - 1
         pair_loops.arrange(turn, starts, keys, numbers.astype(np.int32), key_numbers)
         return Pairs(name_keys(task, listed, found), sorted_starts, key_numbers)
@@ -95,25 +103,27 @@ def _order_units(connection: Any, units: pa.Array, unit: list[Column], salt: int
         connection.unregister(_UNITS)
 
 
-def _collect(loops: Loops, scan: Scan, task: Aggregation, known: str | None) -> _Units | None:
+def _collect(job: Job, database: OwnDatabase) -> _Units | None:
     """Return the units, the names of keys, or None for places in a public list, and starts and keys of the units."""
+    scan, task, known = job.scan, job.task, job.known
     key, unit = scan.columns[task.columns.key[0]], unit_type(scan.columns, task.columns)
     rows, names = rows_query(scan.text, scan.columns, task, known)
     kind = "BIGINT" if known is not None else key_type(key) or ""
     value = unit_expression(scan.columns, task.columns) or ""
     order = DUCKDB.choice(task.salt, unit_names(task.columns), names)
     arguments = {value: unit, f"CAST(k0 AS {kind})": kind, order: "UBIGINT"}
-    salt, room = key_of_tables(task.salt), Memory(loops.memory)
-    blocks, pairs = Blocks(room), (scan.rows or 0) // loops.threads
+    salt, room = key_of_tables(task.salt), Memory(database.memory)
+    blocks, pairs = Blocks(room), (scan.rows or 0) // database.threads
 
     def collected_by_a_thread() -> _Collected:
         units = Numbered(salt, room, blocks, True, _FIRST_VALUES) if unit == "VARCHAR" else None
         keys = Numbered(salt, room, blocks, kind == "VARCHAR", _FIRST_VALUES) if known is None else None
         return _Collected(task.contribution.keys, units, keys, salt, room, pairs)
 
-    collected = [collected_by_a_thread() for _ in range(loops.threads)]
-    loops.database.visit(rows, arguments, chunks.visit.address, collected)
-    return _join(collected, task.contribution.keys, None if known is not None else arrow_type(key), loops.threads)
+    written = None if known is not None else _INTEGERS.get(key.kind, pa.string())
+    collected = [collected_by_a_thread() for _ in range(database.threads)]
+    database.visit(rows, arguments, chunks.visit.address, collected)
+    return _join(collected, task.contribution.keys, written, database.threads)
 
 
 def _join(collected: list["_Collected"], most: int, written: pa.DataType | None, threads: int) -> _Units | None:
@@ -136,9 +146,9 @@ def _join(collected: list["_Collected"], most: int, written: pa.DataType | None,
 
 def _new_numbers(first: Numbered | None, other: Numbered | None) -> Int32s | None:
     """Return the numbers that values have in the first; None where they keep their own."""
-    return (
-        None if first is None or other is None or other is first else first.numbers_of(other.words[1 : len(other) + 1])
-    )
+    if first is None or other is None or other is first:
+        return None
+    return first.numbers_of(other.words[1 : len(other) + 1])
 
 
 def _settle_parts(
@@ -202,7 +212,6 @@ class _Collected:
 
     @property
     def filled(self) -> int:
-        """The number of pairs."""
         return int(self.frame[chunks.FILLED])
 
     def grow(self) -> bool:
@@ -291,8 +300,3 @@ def key_type(key: Column) -> str | None:
     if key.collated:
         return None
     return "BIGINT" if key.kind in _INTEGERS else "VARCHAR" if key.kind in AS_TEXT else None
-
-
-def arrow_type(key: Column) -> pa.DataType:
-    """Return the type of released keys."""
-    return _INTEGERS.get(key.kind, pa.string())

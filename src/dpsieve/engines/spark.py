@@ -27,23 +27,22 @@ import numpy as np
 import pyarrow as pa
 
 import dpsieve
+from dpsieve.display import silence_loggers
 from dpsieve.engines.answers import cast_known_keys, null_units, translate_errors
-from dpsieve.engines.engine import Aggregation, Columns, Engine, Progress
+from dpsieve.engines.engine import Aggregation, Columns, Engine
 from dpsieve.engines.inputs.files import Files, common_header, field_names, is_text
 from dpsieve.engines.inputs.frames import is_spark, open_source, unchanged
 from dpsieve.engines.sql.columns import Column
 from dpsieve.engines.sql.dialects import BUILTIN, columns_for, query_for
 from dpsieve.engines.sql.queries import bounded_query, places_query
-from dpsieve.engines.true_data import Counted, CountedByBound, FromPlaces, units_by_place
+from dpsieve.engines.true_data import Counted, CountedByBound, units_by_place
 from dpsieve.errors import InvalidType, InvalidValue, UnreadableData
 from dpsieve.locks import private_folder
-from dpsieve.logs import silence_loggers
-from dpsieve.noise.keys_per_unit import MOST
-from dpsieve.privacy.contribution import Weight
-from dpsieve.privacy.mechanism import Mechanism
-from dpsieve.publication.release import drawn
+from dpsieve.privacy.guarantee import Weight
+from dpsieve.privacy.mechanism import Mechanism, Outcome
+from dpsieve.publication.release import draw_keys
 from dpsieve.randomness.source import Source, resolve
-from dpsieve.types import Floats, Ints
+from dpsieve.types import Ints
 from dpsieve.values.columns import ESCAPE, ESCAPED
 from dpsieve.values.keys import order_of
 
@@ -88,7 +87,7 @@ class Spark(Engine):
 
     def __init__(self, session: Any = None, folder: str | os.PathLike[str] | None = None) -> None:
         if folder is not None and not isinstance(folder, str | os.PathLike):
-            raise InvalidType(f"folder must be a path, not {type(folder).__name__}. Pass one that all executors share.")
+            raise InvalidType(f"folder must be a path, not {type(folder).__name__}. Pass one.", argument="folder")
         self.session, self.folder = session, None if folder is None else os.fspath(folder).rstrip("/")
         if self.folder is not None and "://" not in self.folder:
             self.folder = str(Path(self.folder).absolute())
@@ -97,11 +96,9 @@ class Spark(Engine):
         return f"Spark({'' if self.folder is None else f'folder={self.folder!r}'})"
 
     def columns(self, data: Any) -> list[tuple[str, str]]:
-        """Return name and type of each column, as Spark names them."""
         return _types(self._frame(data))
 
     def check(self, data: Any, columns: Columns) -> None:
-        """Refuse columns that the data does not have, and keys of a type that cannot be one, from the schema alone."""
         self._open(data, columns)
 
     def _open(self, data: Any, columns: Columns) -> tuple[Any, dict[str, Column]]:
@@ -111,29 +108,34 @@ class Spark(Engine):
         columns.check_present([name for name, _ in types], listed=is_spark(data) or not is_text(open_source(data)))
         return frame, columns_for("spark", dict(types), columns)
 
-    def _aggregate(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Counted:
-        counts, listed = self._count(data, task, bounded_query, known, progress)
+    def aggregate(self, data: Any, task: Aggregation) -> Counted:
+        counts, listed = self._count(data, task, bounded_query)
         return SparkCounted(counts, counts.frame, task.columns.key, listed)
 
-    def _read_by_bound(self, data: Any, task: Aggregation, progress: Progress | None) -> CountedByBound:
-        counts, _ = self._count(data, task, places_query, None, progress)
+    def read_by_bound(self, data: Any, task: Aggregation) -> CountedByBound:
+        counts, _ = self._count(data, task, places_query)
         key, names = task.columns.key, [f"k{i}" for i in range(len(task.columns.key))]
         sums = _guard(lambda: _sum(counts.frame, "place").toArrow())
 
-        def under(keys: int) -> Counted:
+        def under(keys: int, _: bool) -> Counted:
             return SparkCounted(counts, _sum(counts.frame.where(f"place <= {int(keys)}"), *names), key)
 
-        return FromPlaces(units_by_place(sums.column(0).to_numpy(), sums.column(1).to_numpy(), MOST), under)
+        units = units_by_place(sums.column(0).to_numpy(), sums.column(1).to_numpy(), task.contribution.keys)
+        return CountedByBound(units, under)
 
-    def _count(
-        self, data: Any, task: Aggregation, query: Callable[..., str], known: pa.Table | None, progress: Progress | None
-    ) -> tuple["_Counts", pa.Table | None]:
+    def read_pairs(self, data: Any, task: Aggregation) -> NoReturn:
+        raise InvalidType("Spark does not return pairs of units and keys, which this needs. Use release or discover.")
+
+    def read_numbers(self, data: Any, task: Aggregation) -> NoReturn:
+        raise InvalidType("Spark does not read numbers yet. Use release or discover.")
+
+    def _count(self, data: Any, task: Aggregation, query: Callable[..., str]) -> tuple["_Counts", pa.Table | None]:
         """Count, and refuse null units and sums that do not fit; return the counts in Spark, and the public keys."""
         any_null = [_builtin(f"max({name} IS NULL)") for name in ("k0", "n")]
         with unchanged(None if is_spark(data) else open_source(data)):
             frame, columns = self._open(data, task.columns)
             key = [columns[name] for name in task.columns.key]
-            listed = None if known is None else cast_known_keys(known, key)
+            listed = None if task.known is None else cast_known_keys(task.known, key)
             _guard(partial(_check_executors, frame.sparkSession), _UNABLE)
             counts = _guard(lambda: _Counts(frame, self.folder, task, query, listed))
             nulls, wide = _guard(lambda: counts.frame.selectExpr(*any_null).first())
@@ -141,24 +143,16 @@ class Spark(Engine):
             raise null_units(task)
         if wide and isinstance(task.measure, Weight):
             raise task.measure.too_wide()
-        if progress is not None:
-            progress(1.0)
+        task.report(1.0)
         return counts, listed
 
     def _frame(self, data: Any) -> Any:
-        """Return data as a Spark DataFrame."""
         if is_spark(data):
             return data
         source = open_source(data)
         if not isinstance(source, Files):
-            raise InvalidType("data is not read by Spark. Pass a Spark DataFrame or files, or leave the engine out.")
+            raise InvalidType("data is not read by Spark. Pass a Spark DataFrame or files.", argument="data")
         return _guard(lambda: _read(self.session or _session(), source))
-
-    def _read_pairs(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> NoReturn:
-        raise InvalidType("Spark does not return pairs of units and keys, which this needs. Use release or discover.")
-
-    def _read_numbers(self, data: Any, task: Aggregation, progress: Progress | None) -> NoReturn:
-        raise InvalidType("Spark does not read numbers yet. Use release or discover.")
 
 
 class _Counts:
@@ -192,9 +186,9 @@ class _Counts:
 
     def draw(self, counts: Any, mechanism: Mechanism) -> pa.Table:
         """Draw in the executors, write what is reported, and read it."""
-        from pyspark.sql.types import DoubleType, StructField, StructType
+        from pyspark.sql.types import LongType, StructField, StructType
 
-        schema = StructType([*counts.schema.fields[:-1], StructField("token", DoubleType(), False)])
+        schema = StructType([*counts.schema.fields[:-1], StructField("token", LongType(), False)])
         draw = partial(draw_batches, mechanism, secrets.token_hex(8), dpsieve.__version__)
         with private_folder() if self._folder is None else nullcontext(self._folder) as folder:
             path = f"{folder}/{self._name}"
@@ -202,7 +196,6 @@ class _Counts:
             return self.session.read.schema(schema).parquet(path if "://" in path else _as_uri(Path(path))).toArrow()
 
     def _write(self, frame: Any, path: str) -> None:
-        """Write all rows or nothing."""
         frame.write.options(**_COMMIT).mode("overwrite").parquet(path if "://" in path else f"file://{path}")
         if Path(path).is_dir() and not Path(path, "_SUCCESS").is_file():  # where it can be seen from here
             raise FileNotFoundError
@@ -222,28 +215,25 @@ class SparkCounted(Counted):
 
     @property
     def keys(self) -> NoReturn:
-        """Refused."""
         raise InvalidType("true counts of Spark stay in its executors, and this needs them here. Use another engine.")
 
     frequencies = keys
 
     @property
     def summands(self) -> Ints:
-        """Few whole numbers with the sum of the frequencies."""
         total_or_zero = _builtin(f"coalesce({_builtin('sum(n)')}, 0L)")
         (total,) = _guard(lambda: self._counts.selectExpr(total_or_zero).first())
         return np.array([_LARGEST] * (total // _LARGEST) + [total % _LARGEST] * (total % _LARGEST > 0), np.int64)
 
-    def draw(self, mechanism: Mechanism, source: Source) -> tuple[pa.Table, Floats]:
-        """Return the keys that a mechanism reports, drawn once and written, with their tokens."""
+    def draw(self, mechanism: Mechanism, source: Source) -> tuple[pa.Table, Outcome]:
         if not source.publishable:
-            raise InvalidValue("source stays in this process, and Spark draws in its executors. Leave it out.")
+            raise InvalidValue("source cannot be sent to the executors, where Spark draws.", argument="source")
         mechanism.certify()
         table = _guard(lambda: self._source.draw(self._all_counts(), mechanism), _LOST)
         keys = table.drop_columns(["token"])
         if self._listed is not None:
             keys = self._listed.drop_columns(["i"]).take(table.column("k0"))
-        return keys.rename_columns(list(self._key)), table.column("token").to_numpy()
+        return keys.rename_columns(list(self._key)), Outcome(table.column("token").to_numpy())
 
     def _all_counts(self) -> Any:
         """Return the counts, with zeros for what is listed and does not occur."""
@@ -263,18 +253,16 @@ def _builtin(call: str) -> str:
 
 
 def _sum(frame: Any, *names: str) -> Any:
-    """Return the sums of `n` by these columns."""
     where = "pyspark.sql.connect.functions" if ".connect." in type(frame).__module__ else "pyspark.sql.functions"
     total = importlib.import_module(where).expr(_builtin("sum(n)"))
     return frame.groupBy(*names).agg(total).toDF(*names, "n")
 
 
 def _session() -> Any:
-    """Return the active session, or start one that encrypts what it writes."""
     try:
         from pyspark.sql import SparkSession
     except ImportError:
-        raise InvalidValue("engine Spark needs pyspark. Install it: pip install 'dpsieve[spark]'.") from None
+        raise InvalidValue("engine Spark needs pip install 'dpsieve[spark]'.", argument="engine") from None
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("dpsieve")
     if "SPARK_REMOTE" not in os.environ:
@@ -305,7 +293,7 @@ def _check_deterministic(session: Any, view: str) -> None:
         if getattr(error, "getCondition", str)() != "INVALID_NON_DETERMINISTIC_EXPRESSIONS":
             raise
     why = "such as rand(), uuid() or monotonically_increasing_id(), which change where Spark runs a task again"
-    raise InvalidValue(f"data has random columns or filters, {why}. Write it to a table first, and pass that.")
+    raise InvalidValue(f"data has random columns or filters, {why}. Write it to a table first.", argument="data")
 
 
 def _compute_once(frame: Any) -> Any:
@@ -412,8 +400,8 @@ def draw_batches(
         tables = []
         for batch in batches:
             keys = pa.Table.from_batches([batch]).drop_columns(["n"])
-            reported, tokens = drawn(_certified(mechanism, name), keys, batch.column("n").to_numpy(), resolve(None))
-            tables.append(reported.append_column("token", pa.array(tokens)))
+            shown, outcome = draw_keys(_certified(mechanism, name), keys, batch.column("n").to_numpy(), resolve(None))
+            tables.append(shown.append_column("token", pa.array(outcome.tokens)))
         return tables
 
     if tables := translate_errors(draw, lambda error: RuntimeError(f"the draw failed with {type(error).__name__}")):

@@ -6,8 +6,8 @@ from helpers.privacy_curves import divergence, least_epsilon
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpsieve.accounting.loss_distributions import hockey_stick
 from dpsieve.errors import DpsieveError
+from dpsieve.papers.thesis import hockey_stick
 
 ROWS = st.integers(2, 6).flatmap(
     lambda n: st.tuples(*[st.lists(st.integers(0, 50), min_size=n, max_size=n).filter(any) for _ in range(2)])

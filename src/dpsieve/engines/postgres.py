@@ -1,14 +1,23 @@
 """Tables of a PostgreSQL database, bounded and counted there.
 
+In PostgreSQL a name without a schema is looked up along the search path, and of several functions or operators of that
+name the one whose types fit best is called, whoever made it. Whoever may create a function in a schema of the path
+could see every row. So the path has the server's own schemas alone, from the first statement on: the driver asks the
+catalog by itself when it connects. Only to find the table the path is the user's, in statements with full names and
+without an operator. A connection of the user has been opened with the user's path, which is restored at the end.
+
 Drivers quote addresses, passwords and rows in their messages. So nothing of a message is passed on: the code of its
 error, or well-known words in it, choose one of the texts below.
 """
 
 import contextlib
+import os
+import re
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,18 +30,48 @@ from dpsieve.engines.answers import (
     run_query,
     translate_errors,
 )
-from dpsieve.engines.engine import Aggregation, Columns, Engine, Progress
+from dpsieve.engines.engine import Aggregation, Columns, Engine
 from dpsieve.engines.inputs.frames import is_database
-from dpsieve.engines.postgres.catalog import SAFE_PATH, column_types, open_safely, own_functions, table_parts
-from dpsieve.engines.sql.columns import AS_TEXT, Column
+from dpsieve.engines.sql.columns import AS_TEXT, Column, quoted
 from dpsieve.engines.sql.dialects import SALT, columns_for, query_for
 from dpsieve.engines.sql.queries import bounded_query, pairs_query, places_query
-from dpsieve.engines.true_data import Counted, CountedByBound, FromPlaces, NumberRows, Pairs, units_by_place
+from dpsieve.engines.true_data import Counted, CountedByBound, NumberRows, Pairs, units_by_place
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
 from dpsieve.values.columns import in_utf8, one_chunk, tried
 
 _T = TypeVar("_T")
 Parts = tuple[str, ...]
+_PART = r'"(?:[^"\0]|"")+"|[^".\0]+'
+_NAME = re.compile(rf"(?:{_PART})(?:\.(?:{_PART}))*")
+
+SAFE_PATH = "pg_catalog,pg_temp"  # pg_temp comes first for tables and types unless it is named
+_POOLED = "unsupported startup parameter"  # what PgBouncer says
+_IN_OPTIONS = re.compile(r"(?:-c\s*|--)search[-_]path=((?:\\.|[^\s\\])*)")
+_SET = "SELECT pg_catalog.set_config('search_path', $1, false)"
+_FIND = """SELECT pg_catalog.current_setting('search_path'),
+  CAST(CAST(pg_catalog.to_regclass($1) AS pg_catalog.oid) AS pg_catalog.int8)"""
+_PLACE = """SELECT CAST(nspname AS text), CAST(relname AS text)
+FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS s ON s.oid = relnamespace
+WHERE c.oid = CAST(CAST($1 AS int8) AS oid) AND relname = CAST($2 AS text)"""
+# What ALTER ROLE and ALTER DATABASE have set, the most special first; otherwise PostgreSQL's default.
+_DEFAULT = """SELECT path FROM (
+  SELECT substr(setting, 13), CASE WHEN setrole <> 0 THEN 0 ELSE 2 END + CASE WHEN setdatabase <> 0 THEN 0 ELSE 1 END
+  FROM (SELECT setrole, setdatabase, unnest(setconfig) FROM pg_catalog.pg_db_role_setting) AS s(setrole, setdatabase,
+    setting)
+  WHERE starts_with(setting, 'search_path=')
+    AND setdatabase IN (0, (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database()))
+    AND setrole IN (0, (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = session_user))
+  UNION ALL SELECT boot_val, 4 FROM pg_catalog.pg_settings WHERE name = 'search_path') AS found(path, turn)
+ORDER BY turn"""
+# The types behind domains; those that are spelled as text become it.
+_COLUMNS = """WITH RECURSIVE typed AS (
+  SELECT attnum, attname, atttypid AS of, atttypmod AS more FROM pg_catalog.pg_attribute
+  WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped
+  UNION ALL
+  SELECT attnum, attname, typbasetype, typtypmod FROM typed JOIN pg_catalog.pg_type ON oid = of WHERE typtype = 'd')
+SELECT CAST(attname AS text),
+  CASE WHEN typtype = 'e' OR typname IN ('citext', 'name') THEN 'text' ELSE format_type(of, more) END
+FROM typed JOIN pg_catalog.pg_type ON oid = of WHERE typtype <> 'd' ORDER BY attnum"""
 _SETTINGS = f"SELECT pg_catalog.set_config('search_path', $1, false), pg_catalog.set_config('{SALT}', $2, false)"
 _LIST = pa.list_(pa.int64())
 _KNOWN = f"dpsieve_known_{secrets.token_hex(8)}"  # no table of the user has this name
@@ -95,10 +134,10 @@ class Postgres(Engine):
     def __init__(self, connection: Any) -> None:
         is_url = isinstance(connection, str)
         if is_url and not is_database(connection):
-            raise InvalidValue(f"connection is a text that is not a URL of PostgreSQL. {_HOW}")
+            raise InvalidValue(f"connection is a text that is not a URL of PostgreSQL. {_HOW}", argument="connection")
         if not is_url and not hasattr(connection, "adbc_get_table_schema"):
             given = type(connection).__name__
-            raise InvalidType(f"connection must be a URL or an ADBC connection, not {given}. {_HOW}")
+            raise InvalidType(f"connection must be a URL or an ADBC connection, not {given}. {_HOW}", argument="connection")
         self._connection = connection
 
     def __repr__(self) -> str:
@@ -108,41 +147,44 @@ class Postgres(Engine):
         raise InvalidType("an engine on a database is not saved, as it may hold a password. Create a new one.")
 
     def columns(self, data: Any) -> list[tuple[str, str]]:
-        """Return name and type of each column, as the database names them."""
         with self._session(data) as session:
             return list(session.types.items())
 
     def check(self, data: Any, columns: Columns) -> None:
-        """Refuse columns that the data does not have, and keys of a type that cannot be one, from the schema alone."""
         with self._session(data) as session:
             columns_for("postgres", session.types, columns)
 
-    def _aggregate(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Counted:
-        with self._session(data) as session, session.list_keys(known, task) as (listed, place):
-            return decode_counts(task, listed, session.ask(task, place, bounded_query, progress))
+    def aggregate(self, data: Any, task: Aggregation) -> Counted:
+        listed, answer = self._ask(data, task, bounded_query)
+        return decode_counts(task, listed, answer)
 
-    def _read_by_bound(self, data: Any, task: Aggregation, progress: Progress | None) -> CountedByBound:
+    def read_pairs(self, data: Any, task: Aggregation) -> Pairs:
+        listed, answer = self._ask(data, task, pairs_query)
+        return decode_pairs(task, listed, answer)
+
+    def read_by_bound(self, data: Any, task: Aggregation) -> CountedByBound:
         """Ask once: all that is needed under any bound comes here."""
-        with self._session(data) as session:
-            answer = session.ask(task, None, places_query, progress)
+        _, answer = self._ask(data, task, places_query)
         places, names = answer.column("place"), [f"k{i}" for i in range(len(task.columns.key))]
 
-        def under(keys: int) -> Counted:
+        def under(keys: int, _: bool) -> Counted:
             kept = answer.filter(pc.less_equal(places, keys))
             first = pc.if_else(pc.equal(kept.column("place"), 1), kept.column("n"), pa.scalar(0, kept.column("n").type))
             sums = kept.append_column("first", first).group_by(names).aggregate([("n", "sum"), ("first", "sum")])
             return decode_counts(task, None, sums.rename_columns([*names, "n", "first"]))
 
         units = units_by_place(places.to_numpy(), answer.column("n").to_numpy(), task.contribution.keys)
-        return FromPlaces(units, under)
+        return CountedByBound(units, under)
 
-    def _read_pairs(self, data: Any, task: Aggregation, known: pa.Table | None, progress: Progress | None) -> Pairs:
-        with self._session(data) as session, session.list_keys(known, task) as (listed, place):
-            return decode_pairs(task, listed, session.ask(task, place, pairs_query, progress))
-
-    def _read_numbers(self, data: Any, task: Aggregation, progress: Progress | None) -> NumberRows:
+    def read_numbers(self, data: Any, task: Aggregation) -> NumberRows:
         hint = "Read the columns with the ADBC driver as an Arrow table, and pass that."
-        raise InvalidType(f"data is in a database, where sums, means and quantiles are not computed yet. {hint}")
+        why = "is in a database, where sums, means and quantiles are not computed yet"
+        raise InvalidType(f"data {why}. {hint}", argument="data")
+
+    def _ask(self, data: Any, task: Aggregation, query: Callable[..., str]) -> tuple[pa.Table | None, pa.Table]:
+        """Return the public keys as the data would write them, and the answer to a query over the table."""
+        with self._session(data) as session, session.list_keys(task) as (listed, place):
+            return listed, session.ask(task, place, query)
 
     @contextlib.contextmanager
     def _session(self, data: Any) -> Iterator["_Session"]:
@@ -158,7 +200,7 @@ class Postgres(Engine):
             types = _step(connection, parts, lambda: column_types(connection, place) if place else {})
             if not place or not types:
                 hint = "Check its name, its schema (table='schema.name') and your rights; capital letters count."
-                raise InvalidValue(f"table={'.'.join(parts)!r} is not in the database. {hint}")
+                raise InvalidValue(f"table={'.'.join(parts)!r} is not in the database. {hint}", argument="table")
             yield _Session(connection, parts, place, types)
 
 
@@ -175,17 +217,17 @@ class _Session:
         return _step(self.connection, self.table, act)
 
     @contextlib.contextmanager
-    def list_keys(self, known: pa.Table | None, task: Aggregation) -> Iterator[tuple[pa.Table | None, Parts | None]]:
+    def list_keys(self, task: Aggregation) -> Iterator[tuple[pa.Table | None, Parts | None]]:
         """Put the public keys into a temporary table for a while; yield them as the data would write them, and it."""
         columns = columns_for("postgres", self.types, task.columns)
-        if known is None:
+        if task.known is None:
             yield None, None
             return
         wanted = [columns[name] for name in task.columns.key]
         if exact := [column.name for column in wanted if column.kind == "DECIMAL"]:
             why = "is an exact number, which known_keys do not work with. Cast it to text in a view."
-            raise InvalidType(f"key={exact[0]!r} {why}")
-        table = cast_known_keys(known, [Column(column.name, column.sql, column.type) for column in wanted])
+            raise InvalidType(f"key={exact[0]!r} {why}", argument="key")
+        table = cast_known_keys(task.known, [Column(column.name, column.sql, column.type) for column in wanted])
         place = ("pg_temp", _KNOWN)
         with self.connection.cursor() as cursor:
             self.step(lambda: cursor.adbc_ingest(_KNOWN, table, mode="create", temporary=True))
@@ -195,9 +237,7 @@ class _Session:
                 # It is gone already where the transaction was rolled back.
                 tried(lambda: cursor.execute(f"DROP TABLE IF EXISTS {'.'.join(place)}"))
 
-    def ask(
-        self, task: Aggregation, known: Parts | None, query: Callable[..., str], progress: Progress | None
-    ) -> pa.Table:
+    def ask(self, task: Aggregation, known: Parts | None, query: Callable[..., str]) -> pa.Table:
         """Run a query over the table; refuse null units."""
         columns = columns_for("postgres", self.types, task.columns)
         text = query_for("postgres", self.place, self.types, task, known, query)
@@ -208,9 +248,8 @@ class _Session:
                 cursor.execute(_SETTINGS, (SAFE_PATH, str(task.salt))).fetchall()
                 return cursor.execute(text).fetch_arrow_table()
 
-            table = run_query(lambda: self.step(answer), _Query(cursor), progress)
-        if progress is not None:
-            progress(1.0)
+            table = run_query(lambda: self.step(answer), _Query(cursor), task.progress)
+        task.report(1.0)
         check_units(task, table)
         kinds = [_TYPES.get(columns[name].kind) for name in task.columns.key] if known is None else [pa.int64()]
         kinds += [_LIST if name in ("p", "s") else pa.int64() for name in table.column_names[len(kinds) :]]
@@ -246,7 +285,7 @@ def _cast(column: pa.ChunkedArray, kind: pa.DataType | None) -> pa.Array:
         array = array.storage
     result, failure = tried(lambda: array if kind is None else array.cast(kind))
     if failure is not None:
-        raise InvalidType("data has a value that does not fit the type of its column. Cast the column in a view.")
+        raise InvalidType("data has a value that does not fit its column. Cast it in a view.", argument="data")
     return in_utf8(result)  # a server without an encoding sends any bytes as text, and has compared them by bytes
 
 
@@ -269,7 +308,8 @@ def _connect(url: str) -> tuple[Any, str]:
         missing, words, kind = "", str(error), type(error).__name__
     if missing:
         name = missing.replace("_", "-")
-        raise InvalidValue(f"data is a database, and {name} is not installed. Run pip install 'dpsieve[postgres]'.")
+        fix = "Run pip install 'dpsieve[postgres]'."
+        raise InvalidValue(f"data is a database, and {name} is not installed. {fix}", argument="data")
     why = next((reason for word, reason in _CONNECTING.items() if word in words), f"the driver says {kind}")
     raise UnreadableData(f"data: the database cannot be used: {why}. Check its URL. {_ENCODED}")
 
@@ -281,8 +321,81 @@ def _explain(error: Any, table: str) -> DpsieveError:
             kind = InvalidType if known == "42883" else UnreadableData
             return kind(f"table={table!r} {_STATES[known]}.")
     if isinstance(error, MemoryError):
-        return InvalidValue(f"table={table!r} has more keys than fit into memory here. Use a larger machine.")
+        return InvalidValue(f"table={table!r} has more keys than fit into memory here.", argument="table")
     if isinstance(error, OSError) or "closed the connection" in str(error) or "terminating connection" in str(error):
         return UnreadableData(f"table={table!r}: the connection was lost, and nothing was used. Try again.")
     code = f"SQLSTATE {state}" if state.isalnum() else type(error).__name__
     return UnreadableData(f"table={table!r} cannot be read ({code}). Check that a query of its first rows works.")
+
+
+def table_parts(name: Any) -> tuple[str, ...]:
+    """Return the parts of the name of a table, each taken letter by letter; one in double quotes may hold dots.
+
+    >>> table_parts('shop."old.orders"')
+    ('shop', 'old.orders')
+    """
+    hint = "Pass the name of a table or view, such as table='orders' or table='shop.orders'."
+    if not isinstance(name, str):
+        raise InvalidType(f"table must be the name of a table, not {type(name).__name__}. {hint}", argument="table")
+    if not _NAME.fullmatch(name):
+        raise InvalidValue(f'table is not a name. {hint} Quote a part with dots: "a.b".', argument="table")
+    parts = re.findall(_PART, name)
+    return tuple(part[1:-1].replace('""', '"') if part.startswith('"') else part for part in parts)
+
+
+def column_types(connection: Any, table: tuple[str, ...]) -> dict[str, str]:
+    """Return the type of each column by its name; none for a table that does not exist or may not be seen."""
+    with connection.cursor() as cursor:
+        cursor.execute(_COLUMNS, (".".join(map(quoted, table)),))
+        return dict(cursor.fetchall())
+
+
+def open_safely(url: str, connect: Callable[[str], Any]) -> tuple[Any, str]:
+    """Return a connection with the safe path, and the path that the user's options name, or an empty text.
+
+    Behind a pool that takes no options, the driver's own questions are asked with the server's path.
+    """
+    safe, path = with_safe_path(url)
+    try:
+        return connect(safe), path
+    except Exception as error:
+        if _POOLED not in str(error):
+            raise
+    return connect(url), path
+
+
+def with_safe_path(url: str) -> tuple[str, str]:
+    """Return the URL with the safe path in its options, and the path that they had.
+
+    >>> with_safe_path("postgresql://host/shop?options=-csearch_path%3Dshop")
+    ('postgresql://host/shop?options=-csearch_path%3Dshop%20-csearch_path%3Dpg_catalog%2Cpg_temp', 'shop')
+    """
+    base, _, query = url.partition("?")
+    pairs = [pair.partition("=") for pair in query.split("&") if pair]
+    given = [unquote(value) for name, _, value in pairs if unquote(name) == "options"]
+    options = given[-1] if given else os.environ.get("PGOPTIONS", "")
+    rest = ["".join(pair) for pair in pairs if unquote(pair[0]) != "options"]
+    safe = quote(f"{options} -csearch_path={SAFE_PATH}".strip(), safe="")
+    paths = _IN_OPTIONS.findall(options)
+    return f"{base}?{'&'.join([*rest, f'options={safe}'])}", re.sub(r"\\(.)", r"\1", paths[-1]) if paths else ""
+
+
+@contextlib.contextmanager
+def own_functions(connection: Any, table: tuple[str, ...], path: str | None) -> Iterator[tuple[str, ...] | None]:
+    """Set the safe path meanwhile; yield the full name of a table, or None where there is no such table.
+
+    Args:
+        connection: one to PostgreSQL.
+        table: the parts of its name.
+        path: where the table is looked up, empty for the user's default; None on a connection that has its own.
+    """
+    with connection.cursor() as cursor:
+        if path is not None:
+            cursor.execute(_SET, (path or cursor.execute(_DEFAULT).fetchall()[0][0],)).fetchall()
+        ((path, found),) = cursor.execute(_FIND, (".".join(map(quoted, table)),)).fetchall()
+        cursor.execute(_SET, (SAFE_PATH,)).fetchall()
+        try:
+            places = [] if found is None else cursor.execute(_PLACE, (found, table[-1])).fetchall()
+            yield places[0] if places else None  # the server cuts long names
+        finally:
+            tried(lambda: cursor.execute(_SET, (path,)).fetchall())

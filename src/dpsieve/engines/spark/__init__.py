@@ -1,1 +1,0 @@
-"""Spark: data is bounded, counted and drawn from in its executors."""
