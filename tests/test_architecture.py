@@ -1,4 +1,4 @@
-"""The order of packages, the size of the project, and the way of a call, as docs/architecture.md describes them."""
+"""The order of packages, the size of the project, and the way of a call, as docs/background/architecture.md describes them."""
 
 import ast
 import inspect
@@ -228,7 +228,7 @@ def certify_channels():
 
 def walks():
     """Return the modules that each walk of the architecture page names, by its title."""
-    page = (Path(__file__).parents[1] / "docs/architecture.md").read_text()
+    page = (Path(__file__).parents[1] / "docs/background/architecture.md").read_text()
     paragraphs = page[page.index("## Four walks") : page.index("## Where is")].split("\n\n**")[1:]
     return {text.split(".**")[0]: re.findall(r"`([\w/]+(?:\.py|/))`", text) for text in paragraphs}
 

@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/architecture.md").read_text()
+PAGE = (ROOT / "docs/background/architecture.md").read_text()
 
 
 def test_every_file_it_names_is_there():

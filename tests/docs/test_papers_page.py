@@ -12,7 +12,7 @@ import pytest
 import dpsieve.papers
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/papers.md").read_text()
+PAGE = (ROOT / "docs/background/papers.md").read_text()
 SECTIONS = {part.partition("\n")[0]: part for part in re.split(r"^#{2,3} ", PAGE, flags=re.MULTILINE)[1:]}
 
 NUMBERED = {  # of each section: the kind of item, the number before the point, and how many there are

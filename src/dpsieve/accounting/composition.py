@@ -15,7 +15,7 @@ leak = 1 - (1 - delta0)^k and
     pure = (1 + e^epsilon0)^-k * sum over l = 0..k of C(k, l) * max(0, e^((k-l) epsilon0) - e^(epsilon + l epsilon0)),
 
 and no smaller delta holds for all such mechanisms (Kairouz, Oh and Viswanath 2015). Proofs, also for the replacement of
-a unit: docs/composition.md#different-spends, #replacing-a-unit, #equal-mechanisms.
+a unit: docs/background/composition.md#different-spends, #replacing-a-unit, #equal-mechanisms.
 """
 
 import math

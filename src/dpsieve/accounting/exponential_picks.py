@@ -9,7 +9,7 @@ weights by e^e0. In either direction the pair of distributions is, for some s in
 The pick is e0-bounded-range (Durfee and Rogers 2019), half the range of (e0, 0)-privacy. Three accounts: the closed
 form of Gillenwater, Joseph, Munoz and Ribero (2022), Lemma 4.2, in `lemma_epsilon`; Renyi divergences, which add up at
 one order; and the exact adaptive composition (`accounting.adaptive`), for which finitely many pairs cover the whole
-range of s (docs/composition.md#picks), as a delta or as a law of losses.
+range of s (docs/background/composition.md#picks), as a delta or as a law of losses.
 
 `hitting_delta`, `hitting_law` and `hitting_renyi` are for picks after which a unit is gone once one of its items is
 picked (see `discovery.picks`): inside S both sides draw alike from then on, so that outcome is the last one.

@@ -13,7 +13,7 @@ In three stages, a mu-Gaussian private mechanism may come first and decide which
 loss is dominated by one law may come last. Then delta is at most the `exposure` of two numbers, leak and rest, that
 bound leaks and the B of all pairs and of the law, in parts of a unit's weight.
 
-Proofs: docs/composition.md#products-of-pairs, #stages.
+Proofs: docs/background/composition.md#products-of-pairs, #stages.
 """
 
 import math

@@ -11,7 +11,7 @@ a > 1 the Renyi divergence of one run is at most
                                                   (s - 2j)/b with probability r^j (1 - r)/(1 + r), 0 < j < s,
 
 and for a list of orders and taus at most a straight line of (a - 1) tau. Gaussian noise of mu = e sqrt(2 pi) / 4
-dominates a loss of range e, which is e^2/8-zCDP. Proofs: docs/composition.md#kinds-of-spends.
+dominates a loss of range e, which is e^2/8-zCDP. Proofs: docs/background/composition.md#kinds-of-spends.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Mechanisms that treat each key alone: its true frequency becomes 'nothing' or a token.
 
 A `Channel` is such a mechanism with certified rows. A new channel is a new way to make rows, and nothing else: see
-docs/write_your_own_channel.md.
+docs/background/write_your_own_channel.md.
 """
 
 from abc import abstractmethod

@@ -18,7 +18,7 @@ bottom-k samples merge too, with their thresholds.
 Nothing here is private: keys and frequencies are true. `Channel.release` makes a threshold sample private, with
 the guarantee of the channel, because without the salt the numbers u of different keys are uniform and independent.
 Two releases with one salt share these numbers. The guarantee of each holds and that of both together does not:
-docs/sampling.md has the numbers. So a salt is for one release.
+docs/background/sampling.md has the numbers. So a salt is for one release.
 """
 
 import json

@@ -15,7 +15,7 @@ u = k tau(S) / (S (1 - tau(S))). For b epsilon >= k, u <= k/b and L > S + k the 
 
 The maxima are taken over blocks, 64 at most. b is the best of 65 scales from the least one at which H(k, k) leaves a
 twentieth of delta up to 2k/epsilon, and S = b. A unit of m items is m steps of (epsilon/m, delta_1), as for one sketch.
-Sums of floats are rounded up by one millionth. Proof: docs/streams.md#proof-rounded-sums.
+Sums of floats are rounded up by one millionth. Proof: docs/background/streams.md#proof-rounded-sums.
 """
 
 import math

@@ -9,7 +9,7 @@ A and B at the head of `sketches.laplace_noise`, so that
     B: c + gamma grows by 1 for one key, n grows by 1. One value grows by at most k, at most k - 1 others fall by 1.
 
 So all values change by at most 2k - 1 together, and with the number of items by at most 2k, also in sums over streams
-(docs/streams.md#proof-sums-over-a-universe). Discrete Laplace noise of scale 2k/epsilon on all of it is
+(docs/background/streams.md#proof-sums-over-a-universe). Discrete Laplace noise of scale 2k/epsilon on all of it is
 epsilon-private, and the noisy number of items bounds from above what the sketches have lost.
 
 Every element of the universe gets noise, also those with a value of 0, and those that reach a public threshold are

@@ -7,7 +7,7 @@ N/(k+1) below the true number of users, for N items in all.
 Neighbours are add/remove of one user, with the complete set. They stay in the states of `one_sided_noise`: adding the
 same set to both, or merging an equal sketch into both, leads from one of its two states to one of them. Merging
 subtracts the (k+1)-st largest sum from all, so the bound N/(k+1) stays, and a merged sketch can be updated further.
-Proof: docs/streams.md#proof-sketches-of-users.
+Proof: docs/background/streams.md#proof-sketches-of-users.
 """
 
 from collections.abc import Iterable, Mapping

@@ -46,7 +46,7 @@ class EntryList(GridMechanism):
     listed if it reaches t on its own side of 0. A real value |x_i| < 1 is first made its sign, with probability |x_i|,
     or else 0, which is not listed. With q = P[1 + X >= t] the list is (epsilon, q)-private for both relations, and
     no better: an entry of value 1, that the neighbour does not have, is listed with probability q.
-    Proof: docs/vectors.md#proof-lists-of-large-entries.
+    Proof: docs/background/vectors.md#proof-lists-of-large-entries.
 
     Attributes:
         dimension: the number of indices, or the kind of keys (see `digests`).

@@ -11,7 +11,7 @@ start at one of n, rho = k / n, and every theta in (0, ln 2] with rho (e^theta -
 
     P[some rows sum to 0 over the bits] <= n e^(-theta w + rho (e^theta - 1)) / (1 - e^(rho (e^theta - 1) - theta)).
 
-Proof: docs/vectors.md#proof-retrieval-tables.
+Proof: docs/background/vectors.md#proof-retrieval-tables.
 """
 
 import math
@@ -55,7 +55,7 @@ class Retrieval(Embedding):
 
     Privacy: with probability at least 1 - delta the rows of the keys of x and x' are linearly independent, and then the
     two tables differ by the content of one key alone, whose value changes by 1, and so by a factor of at most e^epsilon
-    (docs/vectors.md#proof-retrieval-tables).
+    (docs/background/vectors.md#proof-retrieval-tables).
 
     If the rows of the given keys are dependent, the complete table is uniform. The hash key is never redrawn, and no
     entry is dropped: either would depend on the other entries. With more entries than `sparsity` all this holds with

@@ -1,1 +1,1 @@
-"""The kinds of data that users pass: files, streams, frames, and relations of DuckDB (docs/tables.md#data)."""
+"""The kinds of data that users pass: files, streams, frames, and relations of DuckDB (docs/background/tables.md#data)."""

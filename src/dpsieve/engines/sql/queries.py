@@ -10,7 +10,7 @@ sum of weights that might not fit 64 bits.
 
 Wherever one unit may add many values to a GROUP BY or a JOIN, `Pieces.bucket`, a hash with the secret salt, is grouped
 by, too: values with equal hashes would take quadratic time. The result does not depend on the bucket. Why it spreads
-them, and why ties of the choice of keys are broken by the keys: docs/engines.md#equal-hashes.
+them, and why ties of the choice of keys are broken by the keys: docs/background/engines.md#equal-hashes.
 """
 
 import base64

@@ -9,7 +9,7 @@ Each report has a fresh random nonce, which retries send again, so a message tha
 
 Who sees that a client sent something knows that its value is in the sample. So `padded_message` makes a message of
 every answer, silence too: a dummy, whose fields are null. All messages that answer one question have the same length,
-which depends on the question alone: docs/federated.md#silent-clients.
+which depends on the question alone: docs/background/federated.md#silent-clients.
 """
 
 import json

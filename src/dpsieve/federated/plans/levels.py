@@ -11,7 +11,7 @@ There are three protocols, all with one threshold for every level:
   (p/L) / (1 - p + p/L), which costs less. A level that depends on the value is never covered.
 * 'one_round': the last level only, in one histogram. The least privacy cost, but the server sees rare strings in full.
 
-Proof: docs/federated.md#cohorts-and-secret-levels.
+Proof: docs/background/federated.md#cohorts-and-secret-levels.
 """
 
 import math
@@ -189,7 +189,7 @@ def level_plan(
     Args:
         epsilon, delta: the budget of all levels together.
         levels: the number of levels; 1 with 'one_round'.
-        protocol: 'rounds', 'cohorts' or 'one_round'; see docs/federated.md#heavy-hitters-and-quantiles.
+        protocol: 'rounds', 'cohorts' or 'one_round'; see docs/background/federated.md#heavy-hitters-and-quantiles.
         coin, threshold: chosen values; their cost is checked.
         neighbours: 'add_remove' (one client more or less) or 'replace' (one client has another value).
         unit: who is protected, for the guarantee.
@@ -295,7 +295,7 @@ class _Cost(NamedTuple):
 def secret_levels_delta(epsilon: float, coin: float, threshold: int, levels: int) -> float:
     """Return a delta of cohorts for one client more or less, if levels are secret.
 
-    Proof: docs/federated.md#cohorts-and-secret-levels.
+    Proof: docs/background/federated.md#cohorts-and-secret-levels.
 
     >>> round(secret_levels_delta(1.0, 0.3, 2, 2), 4), round(exact_delta(1.0, 0.3, 2, "add_remove"), 4)  # secret, known
     (0.0529, 0.09)

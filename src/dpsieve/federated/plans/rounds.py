@@ -5,7 +5,7 @@ answers. `accounting.adaptive` composes the pairs of all k; finitely many are en
 client only while the cell of its string survives, so the outcome 'nothing' is the last one. A lower rate never raises
 delta (`search`), so where the rows are too many, the pairs of the lowest rate whose rows are few enough stand for all
 lower ones; the sum of the deltas of all rounds, each at its part of epsilon, is a bound at every rate, and the smaller
-of both counts. Proof: docs/federated.md#the-cost-of-rounds.
+of both counts. Proof: docs/background/federated.md#the-cost-of-rounds.
 """
 
 import math

@@ -5,7 +5,7 @@ An edge between two children of a range that survived cuts all clients in two. B
 4.2). A client is in exactly one of these ranges and is sampled at its level with one probability, independently. So the
 sampled counts on both sides bound the share below the edge (Hoeffding 1963, Theorem 1), whichever levels they are of
 and however many clients there are; a range below the threshold had at most threshold - 1 sampled clients. The bounds of
-all edges of the grid hold jointly. Proof: docs/federated.md#bounds-of-a-distribution.
+all edges of the grid hold jointly. Proof: docs/background/federated.md#bounds-of-a-distribution.
 """
 
 from collections.abc import Sequence

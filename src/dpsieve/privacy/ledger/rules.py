@@ -17,7 +17,7 @@ A spend is admitted if some rule holds for all entries with it. Then the transcr
 entry is chosen as any function of earlier outputs: transcripts are divided by the first rule that holds for them, on
 each part the process is stopped when its rule fails, and the failures of all parts add up to at most delta. The
 division of delta is fixed and recorded with the first entry, before there is any result, and never chosen again.
-Proof, with references: docs/composition.md#the-rules-of-a-ledger.
+Proof, with references: docs/background/composition.md#the-rules-of-a-ledger.
 """
 
 import math
