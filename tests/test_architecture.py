@@ -1,4 +1,4 @@
-"""The order of packages, the size of the project, and the way of a call, as docs/background/architecture.md describes them."""
+"""The order of packages, the size of the project, and the way of a call: docs/background/architecture.md has them."""
 
 import ast
 import inspect

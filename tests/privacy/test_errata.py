@@ -1,4 +1,7 @@
-"""Slips in the papers that can be computed and that no test of a mechanism covers; docs/background/errata.md has them all."""
+"""Slips in the papers that can be computed and that no test of a mechanism covers.
+
+docs/background/errata.md has them all.
+"""
 
 import math
 

@@ -15,7 +15,8 @@ gamma - Y. Keys that only one of the sketches holds have counters of 1 and 0 at 
 Probabilities are sums of positive terms in floating point, rounded up by one part in 10^9.
 
 Reference: C. J. Lebeda and J. Tetek, "Better Differentially Private Approximate Histograms and Heavy Hitters using the
-Misra-Gries Sketch", PODS 2023 (chapter 3 of Lebeda's thesis), Algorithm 13. Proof: docs/background/streams.md#proof-one-sketch.
+Misra-Gries Sketch", PODS 2023 (chapter 3 of Lebeda's thesis), Algorithm 13.
+Proof: docs/background/streams.md#proof-one-sketch.
 """
 
 import math

@@ -5,7 +5,8 @@ counters and `lost` what has been subtracted from all of them together, neighbou
 
     c - c' in {0, 1} for every key, lost = lost'          or          c' - c in {0, 1} for every key, lost = lost' + 1.
 
-(Lemma 3.6 of the thesis for merges; docs/background/streams.md#proof-sketches-of-users for sets.) So the counters and -lost are
+(Lemma 3.6 of the thesis for merges; docs/background/streams.md#proof-sketches-of-users for sets.)
+So the counters and -lost are
 d = k + 1 numbers of which one unit moves some by 1, all up or all down. Published are x_i + Y + Z_i with one
 Y ~ N(0, a) shared by all numbers and an own Z_i ~ N(0, b) for each; a counter only if that reaches a threshold. A move
 is as visible as that of the mean of a standard Gaussian by mu, where

@@ -14,7 +14,8 @@ Privacy. Let E <= e^epsilon. If for all z from -Z to Z - 1
 
     (a) g(z) <= E g(z+1) and g(z+1) <= E g(z),        (b) g(-Z) <= (E - 1) r(o) and g(Z) <= (E - 1) r(o) for all o,
 
-then P_v <= E P_w for all o and |v - w| = 1 (docs/background/vectors.md#proof-retrieval-tables). The check needs (a), (b), r > 0
+then P_v <= E P_w for all o and |v - w| = 1 (docs/background/vectors.md#proof-retrieval-tables).
+The check needs (a), (b), r > 0
 and that the codes are 2^b in all: O(Z) steps on whole numbers, for any range.
 
 Noise g(0), then g(z) = ceil(g(z-1) / E) on both sides, ends at the first Z with g(Z) <= (E - 1) 2^(128-b) / 16, and M_o

@@ -1,1 +1,4 @@
-"""The kinds of data that users pass: files, streams, frames, and relations of DuckDB (docs/background/tables.md#data)."""
+"""The kinds of data that users pass: files, streams, frames, and relations of DuckDB.
+
+See docs/background/tables.md#data.
+"""

@@ -35,6 +35,7 @@ class _Report(Message):
         return f"<{type(self).__name__} of a client, not to be published>"
 
     def to_bytes(self) -> bytes:
+        """Return the message for the server."""
         return _encode(self.to_json())
 
 

@@ -13,8 +13,8 @@ With R for `exposure`, and for everything that the device answers (with `days`: 
 * what servers that keep their terms publish is (epsilon, delta)-private together, by sums that stay within limits fixed
   in advance.
 
-What is refused, the proofs, and what is not promised: docs/background/federated.md#what-a-budget-promises. Sums are exact to 50
-digits, and numbers are taken as the decimals that Python prints.
+What is refused, the proofs, and what is not promised: docs/background/federated.md#what-a-budget-promises. Sums are
+exact to 50 digits, and numbers are taken as the decimals that Python prints.
 """
 
 import hashlib

@@ -51,12 +51,14 @@ class FileStorage:
             raise UnreadableData("path: its folder does not exist. Make the folder, or pass another path.")
 
     def get(self) -> str | None:
+        """Return the text, or None where none was put yet."""
         try:
             return self.path.read_bytes().decode(errors="surrogateescape")
         except FileNotFoundError:
             return None
 
     def put(self, text: str) -> None:
+        """Replace the text; on return it is durable."""
         working = self.path.with_name(f".{self.path.name}.partial")
         with open(self._open(working, os.O_WRONLY | os.O_TRUNC), "wb") as file:  # noqa: PTH123
             file.write(text.encode(errors="surrogateescape"))
