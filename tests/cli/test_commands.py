@@ -191,6 +191,23 @@ def test_demo(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("name", ["events.parquet", "events.csv", "events.jsonl"])
+def test_demo_writes_events_that_a_release_reads(tmp_path, name):
+    done = run("demo", "--rows", 20_000, "--users", 5_000, "--out", name, cwd=tmp_path)
+    assert done.stdout == f"Wrote 20,000 made-up events of 5,000 users to {name}.\n"
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    shown = run("release", name, "--key", "query", "--unit", "user_id", *BUDGET, cwd=tmp_path).stdout
+    assert "cheap bicycle reviews near me" in shown
+
+
+def test_demo_replaces_no_file_and_refuses_a_folder(tmp_path):
+    (tmp_path / "events.csv").write_text("mine")
+    for name in ("events.csv", "events"):
+        done = run("demo", "--rows", 20, "--users", 5, "--out", name, cwd=tmp_path)
+        assert done.returncode == 2 and "--out" in done.stderr
+    assert (tmp_path / "events.csv").read_text() == "mine" and len(list(tmp_path.iterdir())) == 1
+
+
 @pytest.mark.parametrize("unit", ["user[id]", "[/b]"])
 def test_names_with_brackets_are_printed_as_they_are(tmp_path, unit):
     (tmp_path / "log.csv").write_text(f"{unit},query\n" + "".join(f"{i},tea\n" for i in range(500)))
