@@ -1,18 +1,29 @@
-"""Draw the plots of these pages from the channels themselves: `make docs` writes docs/img anew."""
+"""Draw the pictures of the site from the library itself: `make plots` writes docs/img and docs/static/reporting.js.
 
-from collections.abc import Callable, Mapping
+Pictures of made-up data use a seeded test source, so that they change only where the library does.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
 from pathlib import Path
 
 import altair as alt
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 from numpy.typing import NDArray
 
 import dpsieve as ds
+from dpsieve.channels.channel import ReportedCounts, frequency_at
 from dpsieve.jobs.mechanisms import choose_mechanism
 from dpsieve.jobs.request import ReleaseRequest
+from dpsieve.privacy import Approximate, Composition
+from dpsieve.synthetic import query_log
+from dpsieve.testing import insecure_source
 
 FOLDER = Path(__file__).parent / "img"
+STATIC = Path(__file__).parent / "static"
 COLOURS = ["#1b6ca8", "#d1495b", "#edae49", "#66a182", "#2e4057", "#8d6a9f"]
 
 
@@ -62,6 +73,173 @@ def row_shapes(frequency: int, last: float) -> alt.Chart:
     )
 
 
+def mechanism_for(epsilon: float, keys: int, delta: float = 1e-8, **options: str) -> ReportedCounts:
+    """Return the mechanism that a release takes for a bound on the keys per unit."""
+    budget = {"epsilon": epsilon, "delta": delta, "max_keys_per_unit": keys}
+    request = ReleaseRequest(key=("key",), privacy_unit="unit", **budget, **options)  # type: ignore[arg-type]
+    last = choose_mechanism(request, request.contribution).mechanism.last
+    assert isinstance(last, ReportedCounts)
+    return last
+
+
+def curves(
+    rows: list[dict[str, object]], across: str, up: str, colour: str, title: str, **scales: alt.Scale
+) -> alt.Chart:
+    """Plot lines: the columns are named as the axes are to be."""
+    return (
+        alt.Chart(pa.Table.from_pylist(rows), title=title, width=520, height=260)
+        .mark_line(strokeWidth=2)
+        .encode(
+            alt.X(f"{across}:Q", scale=scales.get("x", alt.Undefined)),
+            alt.Y(f"{up}:Q", scale=scales.get("y", alt.Undefined)),
+            alt.Color(f"{colour}:N", sort=None, scale=alt.Scale(range=COLOURS), title=None),
+        )
+    )
+
+
+def counts_by_rank(release: ds.Release) -> alt.Chart:
+    """Plot the released counts of the demo by rank, with their intervals."""
+    rows = sorted((row for row in release.table.to_pylist() if row["count"] is not None), key=lambda row: -row["count"])
+    ranks = [{"rank": rank, **row} for rank, row in enumerate(rows, 1) if rank <= 20 or rank % 10 == 0]
+    points = alt.Chart(
+        pa.Table.from_pylist([{name: row[name] for name in ("rank", "count", "low", "high")} for row in ranks]),
+        title="Released counts of made-up searches by rank (epsilon 1, delta 1e-8)", width=520, height=260,
+    ).encode(alt.X("rank:Q", scale=alt.Scale(type="log")))  # fmt: skip
+    band = points.mark_area(opacity=0.3, color=COLOURS[0]).encode(
+        alt.Y("low:Q", scale=alt.Scale(type="log"), title="count, 95 % interval"), alt.Y2("high:Q")
+    )
+    return band + points.mark_line(color=COLOURS[0]).encode(alt.Y("count:Q", scale=alt.Scale(type="log")))
+
+
+def bounding(log: pa.Table) -> alt.Chart:
+    """Plot the count of a common key against the bound on keys per unit, beside the number of users who hold it."""
+    key = "cheap bicycle reviews near me"
+    users = log.filter(pa.compute.equal(log["query"], key))["user_id"]
+    true = len(pa.compute.unique(users))
+    rows: list[dict[str, object]] = []
+    for bound in (1, 2, 3, 5, 7, 10, 14, 20, 30, 50):
+        asked = {"key": "query", "privacy_unit": "user_id", "epsilon": 1.0, "delta": 1e-8, "max_keys_per_unit": bound}
+        table = ds.release(log, **asked, source=insecure_source(bound)).table
+        counts = dict(zip(table["query"].to_pylist(), table["count"].to_pylist(), strict=True))
+        rows.append({"keys per user": bound, "users": counts[key], "line": "released count"})
+        rows.append({"keys per user": bound, "users": true, "line": "users who hold the key"})
+    title = "The count of the most common made-up search, by the bound on keys per user"
+    return curves(rows, "keys per user", "users", "line", title, x=alt.Scale(type="log"))
+
+
+def odds() -> alt.Chart:
+    """Plot what an attacker may believe afterwards who believed 50 % (or less) before."""
+    epsilons = np.linspace(0, 5, 101)
+    rows: list[dict[str, object]] = [
+        {
+            "epsilon": float(e),
+            "after, %": 100 * prior / (prior + (1 - prior) * float(np.exp(-e))),
+            "belief": f"{prior:.0%} before",
+        }
+        for prior in (0.5, 0.1, 0.01)
+        for e in epsilons
+    ]
+    return curves(
+        rows,
+        "epsilon",
+        "after, %",
+        "belief",
+        "The most that an attacker may believe after a release",
+        y=alt.Scale(domain=[0, 100]),
+    )
+
+
+def budgets() -> alt.Chart:
+    """Plot what many releases cost together."""
+    rows: list[dict[str, object]] = []
+    for releases in range(1, 53):
+        composed = Composition([Approximate(0.1, 1e-9, count=releases)]).epsilon(1e-6)
+        rows.append({"releases": releases, "epsilon of all": 0.1 * releases, "line": "sum of epsilons"})
+        rows.append({"releases": releases, "epsilon of all": composed, "line": "composed, fixed in advance"})
+    return curves(
+        rows, "releases", "epsilon of all", "line", "What releases of (0.1, 1e-9) cost together, at delta 1e-6"
+    )
+
+
+def units_needed() -> alt.Chart:
+    """Plot how many units a key needs for an even chance to be released, by epsilon."""
+    rows: list[dict[str, object]] = [
+        {"epsilon": epsilon, "units": int(frequency_at(mechanism_for(epsilon, keys), 0.5)), "keys": f"{keys} per unit"}
+        for keys in (1, 10, 100)
+        for epsilon in (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0)
+    ]
+    log = alt.Scale(type="log")
+    return curves(
+        rows, "epsilon", "units", "keys", "Units that a key needs for an even chance (delta 1e-8)", x=log, y=log
+    )
+
+
+def sketched(log: pa.Table) -> alt.Chart:
+    """Plot the counters of sketches of two sizes against the true counts."""
+    counts = log["query"].value_counts()
+    common = sorted(
+        zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True),
+        key=lambda one: -one[1],
+    )
+    rows: list[dict[str, object]] = []
+    for counters in (64, 1024):
+        sketch = ds.MisraGries(counters)
+        sketch.update(log["query"])
+        rows += [
+            {"true count": count, "counter": max(1, sketch.estimate(key)), "sketch": f"{counters:,} counters"}
+            for key, count in common[:400:4]
+        ]
+    log_scale, title = alt.Scale(type="log"), "Counters of a sketch before noise (1 stands for 0)"
+    return (
+        alt.Chart(pa.Table.from_pylist(rows), title=title, width=520, height=260)
+        .mark_point(size=18)
+        .encode(
+            alt.X("true count:Q", scale=log_scale),
+            alt.Y("counter:Q", scale=log_scale),
+            alt.Color("sketch:N", sort=None, scale=alt.Scale(range=COLOURS), title=None),
+        )
+    )  # fmt: skip
+
+
+def steps_picture(steps: Sequence[tuple[str, str]], title: str) -> str:
+    """Return a row of boxes, each with an arrow to the next, as SVG."""
+    width, gap = 122, 22
+    boxes = []
+    for place, (name, what) in enumerate(steps):
+        left = 6 + place * (width + gap)
+        boxes.append(
+            f'<rect x="{left}" y="34" width="{width}" height="56" rx="6" fill="#eaf2f8" stroke="{COLOURS[0]}"/>'
+            f'<text x="{left + width / 2}" y="58" font-weight="bold">{escape(name)}</text>'
+            f'<text x="{left + width / 2}" y="77" font-size="11">{escape(what)}</text>'
+        )
+        if place:
+            boxes.append(f'<path d="M{left - gap} 62 h{gap - 7} m-5 -4 l6 4 l-6 4" fill="none" stroke="#333"/>')
+    whole = 12 + len(steps) * width + (len(steps) - 1) * gap
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {whole} 100" width="{whole}" height="100" role="img" '
+        f'font-family="sans-serif" font-size="13" text-anchor="middle" fill="#222"><title>{escape(title)}</title>'
+        f'<rect width="{whole}" height="100" fill="white"/><text x="{whole / 2}" y="20">{escape(title)}</text>'
+        f"{''.join(boxes)}</svg>\n"
+    )
+
+
+EPSILONS = [0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0]
+BOUNDS = [1, 10, 100]
+UNITS = sorted({round(10 ** (place / 25)) for place in range(101)})  # 1 to 10,000
+
+
+def reporting_data() -> dict[str, object]:
+    """Return the numbers of the plot on the first page: per bound and epsilon, the probabilities in per mille."""
+    chances = {
+        str(bound): [
+            np.rint(1000 * mechanism_for(epsilon, bound).reporting_probability(np.array(UNITS))).astype(int).tolist()
+            for epsilon in EPSILONS
+        ]
+        for bound in BOUNDS
+    }
+    return {"delta": 1e-8, "epsilons": EPSILONS, "units": UNITS, "chances": chances}
+
+
 def main() -> None:
     """Write every plot."""
     ch = ds.channels
@@ -86,11 +264,7 @@ def main() -> None:
             0.1, 1e-3, scheme, threshold="paper"
         ).reporting_probability,
     }
-    request = ReleaseRequest(
-        key=("key",), privacy_unit="unit", epsilon=1.0, delta=1e-8, max_keys_per_unit=10, method="optimal"
-    )
-    divided = choose_mechanism(request, request.contribution).mechanism.last
-    assert isinstance(divided, ch.Channel)
+    divided = mechanism_for(1.0, 10, method="optimal")
     several: dict[str, Reporting] = {
         "report then count, goal keys": ch.report_then_count(1.0, 1e-8, 10, goal="keys").reporting_probability,
         "report then count": ch.report_then_count(1.0, 1e-8, 10).reporting_probability,
@@ -103,6 +277,22 @@ def main() -> None:
     reporting(sampled, 250, "ppswor(0.01), epsilon 0.1, delta 0.001").save(FOLDER / "reporting-sampled.svg")
     reporting(several, 240, "Ten keys a unit, epsilon 1, delta 1e-8").save(FOLDER / "reporting-several.svg")
     row_shapes(20, 20.0).save(FOLDER / "row.svg")
+    log = query_log(200_000, 20_000, source=insecure_source(1))
+    asked = {"key": "query", "privacy_unit": "user_id", "epsilon": 1.0, "delta": 1e-8, "source": insecure_source(2)}
+    counts_by_rank(ds.release(log, **asked)).save(FOLDER / "counts.svg")  # type: ignore[arg-type]
+    bounding(log).save(FOLDER / "bounding.svg")
+    odds().save(FOLDER / "odds.svg")
+    budgets().save(FOLDER / "budgets.svg")
+    units_needed().save(FOLDER / "units-needed.svg")
+    sketched(log).save(FOLDER / "sketch.svg")
+    steps = [
+        ("request", "validated once"), ("plan", "public numbers"), ("engine", "reads, bounds"),
+        ("ledger", "entry is durable"), ("finish", "chooses, draws"), ("publication", "certified"),
+    ]  # fmt: skip
+    (FOLDER / "call.svg").write_text(steps_picture(steps, "The way of every call"))
+    STATIC.mkdir(exist_ok=True)
+    numbers = json.dumps(reporting_data(), separators=(",", ":"))
+    (STATIC / "reporting.js").write_text(f"const REPORTING = {numbers};\n")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ extensions = ["myst_parser"]
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["tools", "static"]
 
-myst_enable_extensions = ["attrs_inline"]
+myst_enable_extensions = ["attrs_block"]
 myst_heading_anchors = 4  # links to sections are checked
 
 html_theme = "furo"

@@ -19,9 +19,11 @@ from dpsieve import errors
 ROOT = Path(__file__).parents[2]
 SOURCE = Path(dpsieve.__file__).parent
 sys.path.insert(0, str(ROOT / "tests/golden"))
-import public_names
+import public_names  # noqa: E402
 
-ERRORS = {name: kind for name, kind in vars(errors).items() if inspect.isclass(kind) and kind.__module__ == errors.__name__}
+ERRORS = {
+    name: kind for name, kind in vars(errors).items() if inspect.isclass(kind) and kind.__module__ == errors.__name__
+}
 SECTIONS = {"Args", "Returns", "Raises", "Attributes", "Yields", "Fields"}
 
 
@@ -64,7 +66,9 @@ def _entries(lines: list[str]) -> str:
     text = inspect.cleandoc("\n".join(["", *lines]))
     entries = re.sub(r"\n +", " ", text).splitlines()
     return "\n".join(
-        f"- **{name}**: {_prose(rest)}" if (name := one.partition(": ")[0]) and (rest := one.partition(": ")[2]) else f"- {_prose(one)}"
+        f"- **{name}**: {_prose(rest)}"
+        if (name := one.partition(": ")[0]) and (rest := one.partition(": ")[2])
+        else f"- {_prose(one)}"
         for one in entries
         if one
     )
@@ -156,7 +160,9 @@ def _entry(path: str, name: str, value: Any) -> str:
     head = re.sub(rf"^(class )?{re.escape(path)}\.", "", lines[0])
     if inspect.isclass(value):
         members = "\n\n".join(_member(path, name, value, line.strip()) for line in lines[1:])
-        return f"``````{{py:class}} {head}\n:module: {path}\n\n{_documented(f'{path}.{name}', value)}\n\n{members}\n``````"
+        return (
+            f"``````{{py:class}} {head}\n:module: {path}\n\n{_documented(f'{path}.{name}', value)}\n\n{members}\n``````"
+        )
     if callable(value):
         return f"``````{{py:function}} {head}\n:module: {path}\n\n{_documented(f'{path}.{name}', value)}\n``````"
     shown = head.partition(" = ")[2] or repr(value)
@@ -240,7 +246,11 @@ def _option(option: Any, context: Any) -> str:
 def _default(option: Any) -> str:
     if option.required:
         return "required"
-    plain = option.default not in (None, False, "", ()) and not callable(option.default) and "Sentinel" not in repr(option.default)
+    plain = (
+        option.default not in (None, False, "", ())
+        and not callable(option.default)
+        and "Sentinel" not in repr(option.default)
+    )
     return f"`{option.default}`" if plain else ""
 
 
@@ -266,7 +276,8 @@ def error_pages() -> dict[str, str]:
 
 def _error(name: str, kind: type, messages: dict[str, list[str]]) -> str:
     bases = ", ".join(f"`{base.__name__}`" for base in kind.__mro__[1:] if base not in (object, BaseException))
-    text = f"# {name}\n\n```{{py:exception}} {name}\n:module: dpsieve.errors\n```\n\n{markdown(kind.__doc__ or '')}\n\nIt is also: {bases}.\n"
+    head = f"# {name}\n\n```{{py:exception}} {name}\n:module: dpsieve.errors\n```\n"
+    text = f"{head}\n{markdown(kind.__doc__ or '')}\n\nIt is also: {bases}.\n"
     if not messages:
         return text
     text += "\n## Messages\nWords in braces stand for what the call has there. Each message ends with the fix.\n"
