@@ -9,7 +9,7 @@ PEER_PYTHON ?= $(PYTHON)
 # Tests start many processes: each would compile every module again without its bytecode on disk.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo docs figures test coverage test-engines golden faults test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-large bench-streams bench-federated bench-discovery bench-vectors bench-means bench-engines bench-peers clean
+.PHONY: demo docs plots figures test coverage test-engines golden faults test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-large bench-streams bench-federated bench-discovery bench-vectors bench-means bench-engines bench-peers clean
 
 demo: $(VENV)/.run
 	$(BIN)/dpsieve demo
@@ -88,8 +88,12 @@ bench-peers: $(PEERS:%=.venv-peer-%/.done) $(VENV)/.bench
 	$(BIN)/python benchmarks/vectors.py
 	$(BIN)/python benchmarks/means.py
 
-# Draw the plots of the pages in docs/ anew.
+# Build the site, offline and strictly: a broken link or an undocumented public name is an error.
 docs: $(VENV)/.docs
+	$(BIN)/python docs/tools/build.py
+
+# Draw the pictures of the pages in docs/ anew.
+plots: $(VENV)/.docs
 	$(BIN)/python docs/plots.py
 
 # Compute the figures of the papers on weighted sampling anew, with numbers and verdicts, in a minute or two.

@@ -31,7 +31,7 @@ def build(folder: Path) -> Path:
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_text(_relinked(page.read_text(encoding="utf-8"), page, copy, source), encoding="utf-8")
     reference.write(source / "reference")
-    options = ["-b", "html", "-W", "--keep-going", "-n", "-q", "-j", "2", "-c", str(DOCS / "tools")]
+    options = ["-b", "html", "-W", "--keep-going", "-n", "-q", "-c", str(DOCS / "tools")]
     options += ["-D", f"html_static_path={source / 'static'}", "-d", str(folder / "trees")]
     if build_main([*options, str(source), str(site)]):
         raise SystemExit("The site has problems: see the warnings above.")

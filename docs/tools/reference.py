@@ -24,6 +24,7 @@ import public_names  # noqa: E402
 ERRORS = {
     name: kind for name, kind in vars(errors).items() if inspect.isclass(kind) and kind.__module__ == errors.__name__
 }
+TITLES = {"python": "Python", "commands": "Commands", "errors": "Errors"}
 SECTIONS = {"Args", "Returns", "Raises", "Attributes", "Yields", "Fields"}
 
 
@@ -32,8 +33,21 @@ def write(folder: Path) -> None:
     for part, pages in {"python": python_pages(), "commands": command_pages(), "errors": error_pages()}.items():
         place = folder / part
         place.mkdir(parents=True)
-        for name, text in pages.items():
-            (place / f"{name}.md").write_text(text, encoding="utf-8")
+        for name, text in pages.items():  # not in the sidebar, which would take half of the time on every page
+            (place / f"{name}.md").write_text(f"---\norphan: true\n---\n{text}", encoding="utf-8")
+        (place / "index.md").write_text(_list(part, pages), encoding="utf-8")
+
+
+def _list(part: str, pages: dict[str, str]) -> str:
+    """Return the page that links to all pages of one part, each with its first sentence."""
+    rows = []
+    for name, text in pages.items():
+        title, _, rest = text.partition("\n")
+        prose = re.sub(r"^`{3,}\{.*?^(?=[A-Z])", "", rest.strip(), count=1, flags=re.DOTALL | re.MULTILINE)
+        paragraph = prose.strip().split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
+        first = re.split(r"(?<=[a-z0-9)`]\.) (?=[A-Z`])", paragraph, maxsplit=1)[0]
+        rows.append((title[2:], f"| [{title[2:]}]({name}.md) | {first} |"))
+    return f"# {TITLES[part]}\n\n| name | what it is |\n|---|---|\n" + "\n".join(row for _, row in sorted(rows)) + "\n"
 
 
 # Docstrings

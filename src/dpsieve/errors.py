@@ -26,39 +26,66 @@ class DpsieveError(Exception):
 
 
 class InvalidValue(DpsieveError, ValueError):
-    """An argument has the right type and a value that cannot be used."""
+    """An argument has the right type and a value that cannot be used.
+
+    Nothing was read or spent, unless the message states a charge. Change the argument as the message says.
+    """
 
 
 class InvalidType(DpsieveError, TypeError):
-    """An argument has a type that cannot be used."""
+    """An argument has a type that cannot be used.
+
+    Nothing was read or spent. Pass what the message names, such as a list instead of a text.
+    """
 
 
 class NotCertified(DpsieveError, ValueError):
-    """A table of probabilities breaks its promise."""
+    """A table of probabilities breaks its promise.
+
+    The usual causes are a channel of your own whose rows are too far apart, and a changed file. Nothing was drawn.
+    """
 
 
 class BudgetExceeded(DpsieveError, ValueError):
-    """A spend is larger than what the privacy budget has left."""
+    """A spend is larger than what the privacy budget has left.
+
+    Nothing was drawn, and the ledger is as it was. Ask for a smaller epsilon or delta; the message says what fits.
+    """
 
 
 class CorruptRelease(DpsieveError, OSError):
-    """A saved release is missing, changed or from another version."""
+    """A saved release is missing, changed or from another version.
+
+    Restore the folder from a copy. Whoever needs the numbers alone can read `release.parquet`, without any guarantee.
+    """
 
 
 class LedgerError(DpsieveError, OSError):
-    """A ledger file cannot be trusted or used."""
+    """A ledger file cannot be trusted or used.
+
+    Nothing was charged. Restore the file from a copy with the same head, or free its disk, lock or permissions.
+    """
 
 
 class UnreadableData(DpsieveError, OSError):
-    """Data cannot be read; the message names the file and line where known, never their content."""
+    """Data cannot be read; the message names the file and line where known, never their content.
+
+    Nothing was charged, unless the message says so. Fix or leave out what it names, and run again.
+    """
 
 
 class RandomnessError(DpsieveError, RuntimeError):
-    """A random stream cannot be used: it would repeat numbers that were drawn elsewhere."""
+    """A random stream cannot be used: it would repeat numbers that were drawn elsewhere.
+
+    Make a new source in this process; never copy one between processes.
+    """
 
 
 class PrivacyWarning(UserWarning):
-    """A valid request with weak protection."""
+    """A valid request with weak protection.
+
+    The release goes on. Read the sentence, and change the request if that is not what you mean.
+    """
 
 
 def not_unicode(name: str) -> InvalidValue:

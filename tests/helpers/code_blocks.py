@@ -3,7 +3,8 @@
 Blocks of Python share one namespace; numbers that start a comment behind an expression, and the comment behind a print,
 must be right. In a console block, lines that start with `$ ` are commands: `dpsieve ...`, with
 `cat` or `zcat` of a file before it, and HASH for the head of a ledger; `python examples/...`, where `&` at the end lets
-it run until the block ends, and port 8000 is a free one; `make ...` is looked up in the Makefile. A block
+it run until the block ends, and port 8000 is a free one; `make ...` is looked up in the Makefile. SQL runs in DuckDB,
+where `orders` has the columns user_id and product. Fences such as '```{toctree}' are for Sphinx. A block
 with `not-run` after its language, as in '```python not-run', needs what a test does not have.
 """
 
@@ -21,13 +22,14 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+import duckdb
 import numpy as np
 from helpers.command import run
 
 import dpsieve as ds
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _SHOWN = r"-?\d+\.?\d*(?:e-?\d+)?(?:\.\.\.)?"
 
 
@@ -43,6 +45,8 @@ class Block(NamedTuple):
 def blocks(page):
     text = page.read_text(encoding="utf-8")
     for found in re.finditer(r"^```(\S*)([^\n]*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+        if found[1].startswith("{"):
+            continue
         yield Block(found[1], found[3], "not-run" not in found[2], text[: found.start()].count("\n") + 2)
 
 
@@ -72,6 +76,13 @@ def assert_shown(texts, value):
         digits = text.rstrip(".").split("e")[0].partition(".")[2]
         unit = 10.0 ** (int(text.partition("e")[2] or 0) - len(digits)) * (2 if text.endswith("...") else 1)
         assert math.isclose(float(text.rstrip(".")), exact, rel_tol=0, abs_tol=0.5001 * unit), (text, exact)
+
+
+def run_sql(block):
+    with duckdb.connect() as connection:
+        orders = "SELECT user_id, query AS product FROM 'events.parquet'"
+        connection.execute(f"CREATE VIEW orders AS {orders}")
+        assert connection.sql(block.text).fetchall()
 
 
 def run_console(block, folder):
