@@ -45,6 +45,7 @@ def discover(
     max_keys_per_unit: int | None = None,
     method: str = "auto",
     typical_keys: int | None = None,
+    min_units: int = 1,
     allow_null_units: bool = False,
     engine: Engine | None = None,
     table: str | None = None,
@@ -83,6 +84,7 @@ def top_k(
     max_keys_per_unit: int | None = None,
     method: str = "auto",
     typical_keys: int | None = None,
+    min_units: int = 1,
     allow_null_units: bool = False,
     engine: Engine | None = None,
     table: str | None = None,
@@ -122,6 +124,7 @@ def hitting_set(
     max_keys_per_unit: int | None = None,
     method: str = "auto",
     typical_keys: int | None = None,
+    min_units: int = 1,
     allow_null_units: bool = False,
     engine: Engine | None = None,
     table: str | None = None,
@@ -233,6 +236,7 @@ def _choice(request: DiscoverRequest, table: Table | None, picks: Picks | None =
         unit=request.unit,
         sums_from=type(table.engine).__name__ if table is not None and sums_only else "",
         picks=picks,
+        min_units=request.min_units,
     )
 
 

@@ -64,6 +64,7 @@ def release(
     method: Method = "auto",
     known_keys: Any = None,
     report_coverage: bool | None = None,
+    min_units: int = 1,
     allow_null_units: bool = False,
     engine: Engine | None = None,
     table: str | None = None,

@@ -153,10 +153,18 @@ class KeyRequest(Request):
         "the column to publish, or several. Rows with a null key are left out.", form="COLUMN"
     )
     max_keys_per_unit: Any = argument("the number of keys that a unit may add.", 1, alias="max-keys")
+    min_units: int = argument(
+        "never publish a key that fewer units hold, as counted under the bound on keys per unit: a hard floor on top "
+        "of differential privacy.",
+        1,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         validate.store(self, key=_key_columns(self.key))
+        hint = "Pass the least number of units of a published key, such as min_units=10."
+        floor = validate.whole("min_units", self.min_units, low=1, high=10**6, hint=hint)
+        validate.store(self, min_units=floor)
         if self.privacy_unit and set(self.privacy_unit) <= set(self.key):
             raise InvalidValue("privacy_unit is among the keys, so every unit would be published. Name another column.")
 
@@ -305,6 +313,11 @@ class ReleaseRequest(KeyRequest):
             if not self.chooses_bound and self.max_keys_per_unit > MOST_COVERED:  # type: ignore[operator]
                 fix = "Leave it out, or bound units to fewer."
                 raise InvalidValue(f"{words} works up to max_keys_per_unit={MOST_COVERED}. {fix}")
+        conflicts = ("known_keys", "scheme", "sample_size") if self.min_units > 1 else ()
+        if given := [name for name in conflicts if getattr(self, name) is not None]:
+            fix = "Leave out one of them."
+            why = "answers every key of the list" if given[0] == "known_keys" else "samples keys by their true count"
+            raise InvalidValue(f"min_units does not work with {given[0]}, which {why}. {fix}", argument="min_units")
         if self.known_keys is not None and (self.scheme is not None or self.sample_size is not None):
             raise InvalidValue("known_keys are all answered. Leave out scheme and sample_size.")
         if self.sample_size is not None and (self.scheme is not None or self.max_rows_per_key > 1):
