@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from importlib import import_module
 from typing import Any, Literal
 
@@ -216,4 +216,7 @@ def preview(
     elif data is not None:
         where = Table.of(data, table, engine, asked.allow_null_units)
     plan: Plan[Any, Any] = getattr(home, plan_for)(asked, where)
-    return check_plan(plan, ledger, note)
+    seen, least = check_plan(plan, ledger, note), getattr(asked, "min_units", 1)
+    if least > 1:
+        seen = replace(seen, details=(*seen.details, ("never reported", f"a key of fewer than {least:,} units")))
+    return seen
