@@ -1,7 +1,7 @@
 """Discover keys: which occur, the k most frequent, and k keys that reach most units."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -38,7 +38,7 @@ Progress = Callable[[float], None] | bool | None
 def discover(
     data: Any,
     *,
-    key: str | Sequence[str],
+    key: str | Sequence[str] | Mapping[str, str],
     epsilon: float,
     delta: float,
     privacy_unit: str | Sequence[str] | None = None,
@@ -46,6 +46,7 @@ def discover(
     method: str = "auto",
     typical_keys: int | None = None,
     min_units: int = 1,
+    where: str | None = None,
     allow_null_units: bool = False,
     engine: Engine | None = None,
     table: str | None = None,
@@ -75,7 +76,7 @@ def discover(
 def top_k(
     data: Any,
     *,
-    key: str | Sequence[str],
+    key: str | Sequence[str] | Mapping[str, str],
     epsilon: float,
     delta: float,
     k: int,
@@ -85,6 +86,7 @@ def top_k(
     method: str = "auto",
     typical_keys: int | None = None,
     min_units: int = 1,
+    where: str | None = None,
     allow_null_units: bool = False,
     engine: Engine | None = None,
     table: str | None = None,
@@ -116,7 +118,7 @@ def top_k(
 def hitting_set(
     data: Any,
     *,
-    key: str | Sequence[str],
+    key: str | Sequence[str] | Mapping[str, str],
     epsilon: float,
     delta: float,
     k: int,
@@ -125,6 +127,7 @@ def hitting_set(
     method: str = "auto",
     typical_keys: int | None = None,
     min_units: int = 1,
+    where: str | None = None,
     allow_null_units: bool = False,
     engine: Engine | None = None,
     table: str | None = None,
