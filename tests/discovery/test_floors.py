@@ -23,9 +23,7 @@ def chances(selector, units, keys):
 
 
 def with_floor(min_units, max_keys=3, typical=1):
-    return make_selector(
-        "renyi", EPSILON, DELTA, max_keys, typical_keys=typical, unit="one user", min_units=min_units
-    )
+    return make_selector("renyi", EPSILON, DELTA, max_keys, typical_keys=typical, unit="one user", min_units=min_units)
 
 
 @pytest.mark.parametrize("typical", [1, 3])

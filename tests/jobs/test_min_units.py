@@ -172,7 +172,9 @@ def test_a_preview_shows_the_floor():
 def test_what_has_no_floor_is_refused_before_anything_is_read(options, tmp_path):
     ledger = ds.Ledger(tmp_path / "ledger", epsilon=100, delta=0.5)
     with pytest.raises(InvalidValue, match="min_units"):
-        ds.release("missing.parquet", key="key", privacy_unit="user", **{**LOOSE, "min_units": 5, **options}, ledger=ledger)
+        ds.release(
+            "missing.parquet", key="key", privacy_unit="user", **{**LOOSE, "min_units": 5, **options}, ledger=ledger
+        )
     assert not len(ledger)
 
 

@@ -178,7 +178,9 @@ class Floored(ReportedCounts):
         return self.shift + 1
 
     def __repr__(self) -> str:
-        return f"<{self.mechanism.name.replace('_', ' ')} of keys of at least {self.min_units:,} units, {self.guarantee}>"
+        return (
+            f"<{self.mechanism.name.replace('_', ' ')} of keys of at least {self.min_units:,} units, {self.guarantee}>"
+        )
 
     def spends(self) -> tuple[Spend, ...]:
         return self.mechanism.spends()

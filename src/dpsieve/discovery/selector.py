@@ -227,8 +227,12 @@ def make_first_stage(
 ) -> Selector:
     """Return a selector that leaves budget: a share of the weight where that is an option, else half of all."""
     if is_shaped(name):
-        return make_selector(name, epsilon, delta, max_keys, typical_keys=typical_keys, unit=unit, min_units=min_units, **options)
+        return make_selector(
+            name, epsilon, delta, max_keys, typical_keys=typical_keys, unit=unit, min_units=min_units, **options
+        )
     if epsilon / 2 < SMALLEST_EPSILON or delta / 2 < SMALLEST_DELTA:
         fix = "Pass more, or use method='auto'."
         raise InvalidValue(f"epsilon={epsilon:g} and delta={delta:g} are too small to be halved for {name}. {fix}")
-    return make_selector(name, epsilon / 2, delta / 2, max_keys, typical_keys=typical_keys, unit=unit, min_units=min_units)
+    return make_selector(
+        name, epsilon / 2, delta / 2, max_keys, typical_keys=typical_keys, unit=unit, min_units=min_units
+    )

@@ -137,7 +137,9 @@ def _choose_unknown(
         halves[other] = frequency_at(channel, 0.5) or 10**9
         break
     if not small:
-        near = math.ceil((_half(share) + request.min_units - 1) * rows)  # within about one unit; far behind, its rows need not be computed
+        near = math.ceil(
+            (_half(share) + request.min_units - 1) * rows
+        )  # within about one unit; far behind, its rows need not be computed
         far = near > _FAR * min(halves.values(), default=near)
         halves = {name: near if far else frequency_at(each, 0.5) or 10**9, **halves}
     # A slightly rarer key does not justify counts with more noise than those of the others.

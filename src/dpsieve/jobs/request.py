@@ -446,7 +446,11 @@ def add_expressions(key: Any, expressions: Any) -> Any:
     if any(not name or not text for name, _, text in pairs):
         fix = "Pass a name and an SQL expression, such as key_expression=[\"day=date_trunc('day', ts)\"]."
         raise InvalidValue(f"key_expression has no name or no expression. {fix}", argument="key_expression")
-    plain = dict(key) if isinstance(key, Mapping) else {name: name for name in ([key] if isinstance(key, str) else key or ())}
+    plain = (
+        dict(key)
+        if isinstance(key, Mapping)
+        else {name: name for name in ([key] if isinstance(key, str) else key or ())}
+    )
     made = {name.strip(): text for name, _, text in pairs}
     if len(made) < len(pairs) or made.keys() & plain.keys():
         raise InvalidValue("key_expression names a column twice. Choose other names.", argument="key_expression")

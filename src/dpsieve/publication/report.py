@@ -312,7 +312,9 @@ def _baseline(channel: ReportedCounts) -> tuple[Share, Reported | None]:
     """
     if isinstance(channel, Floored):
         share, above = _baseline(channel.mechanism)
-        law = None if above is None else lambda n: np.where(n > channel.shift, above(np.maximum(n - channel.shift, 1)), 0)
+        law = (
+            None if above is None else lambda n: np.where(n > channel.shift, above(np.maximum(n - channel.shift, 1)), 0)
+        )
         return share, law
     keys, rows = getattr(channel, "max_keys", 1), getattr(channel, "max_rows", 1)
     whole = channel.guarantee

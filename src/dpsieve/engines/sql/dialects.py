@@ -189,7 +189,9 @@ def columns_for(dialect: str, types: Mapping[str, str], wanted: Columns) -> dict
 def table_columns(dialect: str, types: Mapping[str, str], names: Iterable[str]) -> dict[str, Column]:
     """Return some columns of a table as the query writes them, whatever their types."""
     spelled = _DIALECTS[dialect].spelled
-    return {name: _OtherColumn(name, quoted(name), _duckdb_type(dialect, types[name]), spelled=spelled) for name in names}
+    return {
+        name: _OtherColumn(name, quoted(name), _duckdb_type(dialect, types[name]), spelled=spelled) for name in names
+    }
 
 
 def _with_builtins(tree: Any, parts: tuple[str, ...]) -> Any:

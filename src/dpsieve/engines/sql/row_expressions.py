@@ -24,7 +24,7 @@ from typing import Any
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
 
-WHERE, KEY = "where", "key_expressions"
+WHERE, KEY = "where", "key_expression"
 MOST_ITEMS = 1_000  # of a list
 _LONGEST, _DEEPEST, _MOST_NODES = 4_000, 60, 3_000
 _EXAMPLES = {WHERE: "where=\"country = 'DE'\"", KEY: "key={'day': \"date_trunc('day', ts)\"}"}
@@ -184,7 +184,9 @@ def row_expressions(where: Any, keys: Mapping[str, Any], unit: tuple[str, ...]) 
     made = RowExpressions(where or "", tuple(keys.items()))
     for name, tree in made.derived.items():
         if not any(True for _ in column_names(tree)):
-            raise InvalidValue(f"key={name!r} is the same for all rows. Use a column in its expression.", argument="key")
+            raise InvalidValue(
+                f"key={name!r} is the same for all rows. Use a column in its expression.", argument="key"
+            )
         bare = type(tree).__name__ == "Column" and tree.name in unit
         if name in unit or bare:
             why = "is a column of the privacy unit" if bare else "has the name of a column of the privacy unit"
