@@ -408,10 +408,29 @@ def test_the_ends_of_time_and_odd_texts_of_postgres_fail_nothing(postgres):
         *EVERYWHERE, *NESTED[:4], "date_trunc('week', z)", "extract(year from z)", "CAST(z AS DATE)",
         "CAST(z AS TIMESTAMP)",
         "CASE WHEN e > 5 THEN 'more' ELSE 'less' END", "lower(CAST(u AS VARCHAR)) LIKE '%a%'", "CAST(b AS BIGINT)",
-        "CAST(e AS VARCHAR)", "CAST(x AS VARCHAR)", "t LIKE '%b%' AND contains(t,
-        'b') AND z >= '2020-01-01T00:00:00+01:00'",
+        "CAST(e AS VARCHAR)", "CAST(x AS VARCHAR)",
+        "t LIKE '%b%' AND contains(t, 'b') AND z >= '2020-01-01T00:00:00+01:00'",
     ]  # fmt: skip
     for text in texts:
         found = counted(Postgres(postgres), "odd_rows", {"key": f"coalesce(CAST({text} AS VARCHAR), 'null')"})
         assert sum(found.values()) == 5, text
     assert counted(Postgres(postgres), "odd_rows", {"year": "extract(year from ts)"}) == {2024: 1}
+
+
+def test_numbers_take_a_condition_where_the_number_of_units_is_private():
+    table = pa.table({"user": range(4000), "price": [float(i % 50) for i in range(4000)], "kind": ["a", "b"] * 2000})
+    asked = {"column": "price", "bounds": (0, 50), "privacy_unit": "user", "max_rows_per_unit": 1, "epsilon": 5.0}
+    total = ds.sum(table, where="kind = 'a'", **asked)
+    assert abs(total.value - 48_000) < 400  # the even numbers
+    counted_mean = ds.mean(table, where="kind = 'b'", neighbours="add_remove", **asked)
+    assert abs(counted_mean.value - 25) < 1
+    assert abs(ds.quantile(table, quantile=0.5, where="price < 10", **asked).value - 4.5) < 3
+    with pytest.raises(InvalidValue, match="where makes the number of units private. Pass neighbours='add_remove'"):
+        ds.mean(table, where="kind = 'b'", **asked)
+    with pytest.raises(InvalidValue, match="where needs a table"):
+        ds.sum([1.0, 2.0], bounds=(0, 2), epsilon=1.0, where="x > 1")
+
+
+def test_counts_that_were_made_elsewhere_have_no_rows(tmp_path):
+    with pytest.raises(InvalidValue, match="the rows are counted already"):
+        ds.release_counts([], key={"a": "lower(b)"}, epsilon=1.0, delta=1e-6, out=tmp_path / "out")

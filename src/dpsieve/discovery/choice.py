@@ -233,10 +233,10 @@ class SelectorChoice:
         return recommend(typical)
 
     def _make(self, name: str, typical: int | None, share: float, epsilon: float, delta: float) -> Mechanism:
-        common: dict[str, Any] = {"unit": self.unit, "min_units": self.min_units}
+        common: Any = {"unit": self.unit, "min_units": self.min_units}
         if self.picks is None:
             return make_selector(name, epsilon, delta, self.max_keys, typical_keys=typical, **common)
-        lower = {"lower": self.picks.lower} if name == "renyi" else {}
+        lower: Any = {"lower": self.picks.lower} if name == "renyi" else {}
         selector = make_first_stage(
             name, epsilon, delta, self.max_keys, typical_keys=typical, share=share, **lower, **common
         )

@@ -175,8 +175,9 @@ class KeyRequest(Request):
     def __post_init__(self) -> None:
         super().__post_init__()
         key = add_expressions(self.key, self.key_expression)
-        validate.store(self, key=_key_columns(tuple(key) if isinstance(key, Mapping) else key), key_expression=None)
-        validate.store(self, rows=_row_expressions(self.where, key, self.privacy_unit))
+        rows = make_row_expressions(self.where, key, self.privacy_unit)
+        validate.store(self, key=_key_columns(tuple(key) if isinstance(key, Mapping) else key), rows=rows)
+        validate.store(self, key_expression=rows.keys if rows is not None and rows.keys else None)
         hint = "Pass the least number of units of a published key, such as min_units=10."
         floor = validate.whole("min_units", self.min_units, low=1, high=10**6, hint=hint)
         validate.store(self, min_units=floor)
@@ -376,6 +377,8 @@ class CountsRequest(ReleaseRequest):
         if cast(object, self.max_keys_per_unit) == "auto":
             raise InvalidValue("max_keys_per_unit='auto' needs the rows of units. Pass the bound of the counts.")
         super().__post_init__()
+        if self.rows is not None:
+            raise InvalidValue("key derives columns, and the rows are counted already. Name columns.", argument="key")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -442,6 +445,8 @@ def add_expressions(key: Any, expressions: Any) -> Any:
     """Return the key with derived columns that are written as NAME=SQL."""
     if not expressions:
         return key
+    if isinstance(expressions[0], tuple):  # of a request that is made again
+        return {name: name for name in key} | dict(expressions)
     pairs = [str(each).partition("=") for each in expressions]
     if any(not name or not text for name, _, text in pairs):
         fix = "Pass a name and an SQL expression, such as key_expression=[\"day=date_trunc('day', ts)\"]."
@@ -457,7 +462,8 @@ def add_expressions(key: Any, expressions: Any) -> Any:
     return plain | made
 
 
-def _row_expressions(where: Any, key: Any, unit: tuple[str, ...]) -> "RowExpressions | None":
+def make_row_expressions(where: Any, key: Any, unit: tuple[str, ...]) -> "RowExpressions | None":
+    """Return the checked condition and derived columns of a key, which may be a mapping; None where there are none."""
     derived = {name: text for name, text in key.items() if name != text} if isinstance(key, Mapping) else {}
     if where is None and not derived:
         return None
