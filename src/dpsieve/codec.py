@@ -31,6 +31,8 @@ _FIX = "Pass what was saved, or install a newer dpsieve."
 _DECORATOR = re.compile(r'^@register\("(\w+)"\)$', re.MULTILINE)
 _LOADED: dict[str, list[type]] = {}
 _DEEPEST = 8  # of nested lists
+NOT_SAVED_BY_DEFAULT = {"saved": "if not the default"}
+"""The metadata of a field that was added later: with its default, the saved form is that of before."""
 
 
 def register(tag: str) -> Callable[[_Kind], _Kind]:
@@ -95,7 +97,9 @@ def encode(value: Any) -> Any:
 
 def encode_fields(value: Any) -> dict[str, Any]:
     """Return the fields of a dataclass as JSON values; `delta_`, beside a method `delta`, is saved as 'delta'."""
-    return {field.name.removesuffix("_"): encode(getattr(value, field.name)) for field in fields(value) if field.init}
+    saved = [field for field in fields(value) if field.init]
+    saved = [f for f in saved if f.metadata != NOT_SAVED_BY_DEFAULT or getattr(value, f.name) != f.default]
+    return {field.name.removesuffix("_"): encode(getattr(value, field.name)) for field in saved}
 
 
 def decode(data: Any, base: type[T], what: str = "data") -> T:

@@ -14,6 +14,7 @@ from dpsieve.channels import (
     stability,
     truncated_geometric,
 )
+from dpsieve.channels.floored import floored
 from dpsieve.channels.ladder import LadderRows, make_table
 from dpsieve.channels.optimal_channels import Optimal
 from dpsieve.sampling import ppswor
@@ -42,7 +43,11 @@ CHANNELS = {
     "simple, priority": lambda: simple(0.5, 0.01, SCHEMES["priority"]),
     "sampled stability": lambda: stability(1.0, 0.01, SCHEMES["priority"], threshold="paper"),
     "sample threshold": lambda: sample_threshold(0.316, 4, epsilon=3.0),
+    "optimal, floor": lambda: floored(optimal(0.5, 0.01), 4),
+    "rows of units, floor": lambda: floored(rows_of_units(0.5, 0.01, 3), 3),
+    "report then count, floor": lambda: floored(report_then_count(1.0, 0.01, max_keys=3), 3),
 }
+FLOORED = [name for name in CHANNELS if name.endswith("floor")]
 FORMULAS = ("report then count", "report then count, keys", "sampled stability", "sample threshold")  # not certified
-TABLES = {name: make for name, make in CHANNELS.items() if name not in FORMULAS}
+TABLES = {name: make for name, make in CHANNELS.items() if name not in (*FORMULAS, *FLOORED)}
 TABLES["optimal, ladder"] = lambda: OnLadder(0.5, 0.01, ppswor(0.01))  # a kind of rows made by force

@@ -114,6 +114,10 @@ def parse_values(request: "type[Request]", values: dict[str, Any]) -> dict[str, 
         pairs = [given["bounds"]] if isinstance(given["bounds"], str) else given["bounds"]
         numbers = [parse_numbers("bounds", pair, "0,100") for pair in pairs]
         given["bounds"] = numbers[0] if len(numbers) == 1 else numbers
+    if expressions := given.pop("key_expression", None):
+        from dpsieve.jobs.request import add_expressions
+
+        given["key"] = add_expressions(given.get("key"), expressions)
     if "quantile" in given:
         quantiles = parse_numbers("quantile", given["quantile"], "0.5,0.9")
         given["quantile"] = quantiles[0] if len(quantiles) == 1 else quantiles

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -127,6 +127,7 @@ class SelectorChoice:
         unit: the protected unit, as text.
         sums_from: the name of an engine that computes sums of weights only; empty for one that reads units.
         picks: what follows. 'auto' is then one round of Renyi selection; other kinds have half of epsilon and delta.
+        min_units: no key of fewer units is selected.
 
     >>> SelectorChoice("auto", 1.0, 1e-5, 100, typical_keys=9).public.reason
     'units typically hold 9 keys'
@@ -141,6 +142,7 @@ class SelectorChoice:
     unit: str = "one row"
     sums_from: str = ""
     picks: Picks | None = None
+    min_units: int = 1
 
     def __post_init__(self) -> None:
         check_method(self.method)
@@ -231,11 +233,12 @@ class SelectorChoice:
         return recommend(typical)
 
     def _make(self, name: str, typical: int | None, share: float, epsilon: float, delta: float) -> Mechanism:
+        common: Any = {"unit": self.unit, "min_units": self.min_units}
         if self.picks is None:
-            return make_selector(name, epsilon, delta, self.max_keys, typical_keys=typical, unit=self.unit)
-        lower = {"lower": self.picks.lower} if name == "renyi" else {}
+            return make_selector(name, epsilon, delta, self.max_keys, typical_keys=typical, **common)
+        lower: Any = {"lower": self.picks.lower} if name == "renyi" else {}
         selector = make_first_stage(
-            name, epsilon, delta, self.max_keys, typical_keys=typical, unit=self.unit, share=share, **lower
+            name, epsilon, delta, self.max_keys, typical_keys=typical, share=share, **lower, **common
         )
         return self.picks.make(selector, epsilon, delta)
 

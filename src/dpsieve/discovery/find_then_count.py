@@ -74,6 +74,7 @@ def find_then_count(
     kept_epsilon: float = 0.0,
     typical_keys: float | None = None,
     share: float = SHARE_FOR_KEYS,
+    min_units: int = 1,
     unit: str = "one row",
 ) -> "FindThenCount":
     """Return the mechanism that selects keys and counts them.
@@ -85,12 +86,14 @@ def find_then_count(
         kept_epsilon: the budget of the share of (unit, selected key) pairs that step two keeps; 0: not reported.
         typical_keys: the typical number of keys per unit, a public or private number.
         share: the part of a unit's weight that selects keys.
+        min_units: no key of fewer units is selected.
         unit: the protected unit, as text.
 
     >>> find_then_count(1.0, 1e-8, 100, typical_keys=8)
     <find_then_count after renyi_two_rounds selection, (1, 1e-08)-differential privacy when ...>
     """
     selector = two_rounds(epsilon, delta, max_keys, typical_keys=typical_keys, share=share, unit=unit)
+    selector = replace(selector, min_units=min_units)
     choice = 0.0 if keys is not None else SHARE_FOR_CHOICE * epsilon
     before = _distance(choice, kept_epsilon)
     most = largest_mu(selector.rest, 1 - selector.share, epsilon, selector.power)

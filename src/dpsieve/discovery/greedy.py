@@ -6,7 +6,8 @@ from typing import cast
 
 import numpy as np
 
-from dpsieve.channels.channel import frequency_at
+from dpsieve.channels.channel import ReportedCounts, frequency_at
+from dpsieve.channels.floored import floored
 from dpsieve.channels.optimal_channels import Optimal
 from dpsieve.codec import register
 from dpsieve.discovery.selector import Selector, WeightSelector
@@ -48,15 +49,17 @@ class OneKey(WeightSelector):
     `channels.optimal(epsilon, delta)` promises exactly that for one key; the kernel checks its rows.
     """
 
+    supports_floor = True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.max_keys != 1:
             raise InvalidValue(f"max_keys={self.max_keys} is not 1, and a unit counts in one key. Pass max_keys=1.")
 
     @cached_property
-    def channel(self) -> Optimal:
-        """The channel of one key."""
-        return Optimal(self.epsilon, self.delta, unit=self.unit)
+    def channel(self) -> ReportedCounts:
+        """The channel of one key, above the floor."""
+        return floored(Optimal(self.epsilon, self.delta, unit=self.unit), self.min_units)
 
     @property
     def weight(self) -> Weight:
@@ -94,10 +97,12 @@ class Greedy(Selector):
     So one unit changes one count by one at most, as with one key per unit. With more than one pick this fails.
     """
 
+    supports_floor = True
+
     @cached_property
-    def channel(self) -> Optimal:
-        """The channel of one key."""
-        return Optimal(self.epsilon, self.delta, unit=self.unit)
+    def channel(self) -> ReportedCounts:
+        """The channel of one key, above the floor."""
+        return floored(Optimal(self.epsilon, self.delta, unit=self.unit), self.min_units)
 
     @cached_property
     def cutoff(self) -> int:
@@ -121,13 +126,13 @@ class Greedy(Selector):
         return _certificate(self, self.channel, "a unit changes one count by one")
 
 
-def _draw_reports(channel: Optimal, counts: Ints, source: Source) -> Bools:
+def _draw_reports(channel: ReportedCounts, counts: Ints, source: Source) -> Bools:
     selected = np.zeros(len(counts), np.bool_)
     present = np.flatnonzero(counts)
     selected[present] = channel.draw(counts[present], source=source).tokens > 0
     return selected
 
 
-def _certificate(selector: Selector, channel: Optimal, why: str) -> Certificate:
+def _certificate(selector: Selector, channel: ReportedCounts, why: str) -> Certificate:
     each = channel.certify()
     return each.within(whole_unit(selector.guarantee, each.worst, "kernel", why), selector.guarantee)

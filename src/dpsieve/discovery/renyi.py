@@ -185,6 +185,9 @@ def choose_power(
 class RenyiSelector(Selector):
     """A selector by a table of coins; the cost of one unit is that of a weighted product.
 
+    With a floor, the table sees the sum less `floor`, or 0 (`above_floor`). The coins of neighbours are then p(h) and
+    p(max(0, h - w)), or nearer ones: steps that the table covers, whose weight is at most w.
+
     Attributes:
         power: of the account; see `accounting.products`.
         leak, rest: the largest leak, and the largest B, of a step of the table.
@@ -192,6 +195,8 @@ class RenyiSelector(Selector):
         bits: weights are integers in units of 2^-bits.
         least: no weight is above 1 / sqrt(least).
     """
+
+    supports_floor = True
 
     power: float
     leak: float
@@ -224,6 +229,11 @@ class RenyiSelector(Selector):
     def heaviest(self) -> int:
         """The largest weight."""
         return self.weight.of_keys(1)[0]
+
+    @property
+    def floor(self) -> int:
+        """The largest sum of weights of fewer than `min_units` units."""
+        return (self.min_units - 1) * self.heaviest
 
     @property
     def look_mu(self) -> float:
@@ -261,7 +271,7 @@ class RenyiSelector(Selector):
         hint = "Pass a probability below one, such as 0.5."
         target = validate.between("probability", probability, 1e-12, 1 - 1e-12, hint=hint)
         weight = self.weight.of_keys(keys)[-1]
-        return self.table.crossing(target, weight) if weight else math.inf
+        return self.table.crossing(target, weight) + self.floor / weight if weight else math.inf
 
     def spends(self) -> tuple[Spend, ...]:
         """Return the cost of a unit at some Renyi orders, and its leak."""
@@ -322,12 +332,12 @@ class RenyiSelection(RenyiSelector, WeightSelector):
 
     def select_by_weights(self, weights: Ints, source: Source) -> Bools:
         """Return which keys are published, given the sum of weights of each."""
-        return self.table.select(weights, source)
+        return self.table.select(self.above_floor(weights, self.heaviest), source)
 
     def reporting_probability(self, weights: ArrayLike) -> Floats:
         """Return the probability that keys with these sums of weights, in units of 2^-bits, are published."""
         sums = validate.integers("weights", weights, hint="Pass sums of weights, integers from 0 on.")
-        return self.table.probability(np.asarray(sums, np.int64))
+        return self.table.probability(self.above_floor(np.asarray(sums, np.int64), self.heaviest))
 
 
 @register("renyi_two_rounds")
@@ -370,7 +380,8 @@ class TwoRounds(RenyiSelector):
         """Return which keys are published, and the noisy sums of all keys, which the guarantee covers too."""
         first = self.sums(pairs, np.ones(pairs.keys.num_rows, np.int64))
         noisy = first + rounded_gaussian(self.sigma, len(first), source=source)
-        return self.table.select(self.sums(pairs, self.importance(noisy)), source), noisy
+        second = self.above_floor(self.sums(pairs, self.importance(noisy)), self.heaviest)
+        return self.table.select(second, source), noisy
 
     def sums(self, pairs: Pairs, importance: Ints) -> Ints:
         """Return the sum of weights of each key if units divide their weight by importance."""
@@ -384,11 +395,12 @@ class TwoRounds(RenyiSelector):
         """Return the importance, from 0 to 1,000, of keys with these noisy sums in round one.
 
         With X the sum that is published with probability 0.8, and s the deviation of the noise, it rises from 0 at
-        -0.8 s to 1,000 at 0.5 s, and falls like 1 / sum from 0.3 X + s on, to no less than 30. Every rule is private;
-        this one performed well on baskets, places and lines of text.
+        -0.8 s to 1,000 at 0.5 s, and falls like 1 / sum from 0.3 X + s on, to no less than 30. A floor raises the rise
+        by half of it, as weights of round two may be larger, and the fall by all. Every rule is private; this one
+        performed well on baskets, places and lines of text.
         """
-        low, high = -0.8 * self.sigma, 0.5 * self.sigma
-        safe = 0.3 * self._almost_sure + self.sigma
+        low, high = (self.floor / 2 + part * self.sigma for part in (-0.8, 0.5))
+        safe = 0.3 * self._almost_sure + self.sigma + self.floor
         rising = np.clip((noisy - low) / (high - low), 0.0, 1.0)
         falling = np.clip(safe / np.maximum(noisy, safe), 0.03, 1.0)
         return np.asarray(np.rint(_FULL * np.minimum(rising, falling)), np.int64)

@@ -3,16 +3,17 @@
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from dpsieve import validate
 from dpsieve.accounting.products import raised_by_range, steepest
-from dpsieve.codec import register
+from dpsieve.channels.floored import HINT, LARGEST_FLOOR
+from dpsieve.codec import NOT_SAVED_BY_DEFAULT, register
 from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy.certificate import Certificate, formula
@@ -50,19 +51,27 @@ class Selector(Mechanism):
         epsilon, delta: the guarantee of one unit.
         max_keys: the number of keys that a unit keeps.
         unit: the protected unit, as text.
+        min_units: a key that fewer units hold is never selected; see `above_floor`.
+        supports_floor: whether `min_units` may be above 1.
     """
 
     selects_keys = True
     reports_all = False
+    supports_floor: ClassVar[bool] = False
 
     epsilon: float
     delta: float
     max_keys: int
     _: KW_ONLY
     unit: str = "one row"
+    min_units: int = field(default=1, metadata=NOT_SAVED_BY_DEFAULT)
 
     def __post_init__(self) -> None:
         epsilon, delta = check_budget(self.epsilon, self.delta)
+        floor = validate.whole("min_units", self.min_units, low=1, high=LARGEST_FLOOR, hint=HINT)
+        if floor > 1 and not self.supports_floor:
+            fix = "Use method='auto', or leave min_units out."
+            raise InvalidValue(f"min_units does not work with method={self.name!r}. {fix}", argument="min_units")
         validate.store(
             self, epsilon=epsilon, delta=delta, max_keys=check_max_keys(self.max_keys), unit=self.guarantee.unit
         )
@@ -77,6 +86,14 @@ class Selector(Mechanism):
 
     def check(self, pairs: Pairs) -> None:
         """Raise before the budget is charged if the selector does not support this data; most support any."""
+
+    def above_floor(self, sums: Ints, heaviest: int) -> Ints:
+        """Return sums of weights less the largest sum of fewer than `min_units` units; zero where that is negative.
+
+        One more unit with the weight w moves a result g, then, to g from max(0, g - w) or from nearer, as without a
+        floor: the proof of privacy is that of the selector.
+        """
+        return sums if self.min_units == 1 else np.maximum(sums - (self.min_units - 1) * heaviest, 0)
 
     @abstractmethod
     def select(self, pairs: Pairs, source: Source) -> Bools:
@@ -179,22 +196,43 @@ def is_shaped(name: str) -> bool:
 
 
 def make_selector(
-    name: str, epsilon: float, delta: float, max_keys: int, *, typical_keys: int | None, unit: str, **options: Any
+    name: str,
+    epsilon: float,
+    delta: float,
+    max_keys: int,
+    *,
+    typical_keys: int | None,
+    unit: str,
+    min_units: int = 1,
+    **options: Any,
 ) -> Selector:
     """Return the selector of this name; `typical_keys`, a public number, shapes those that support it."""
     home, maker, shaped = _MAKERS[check_method(name)]
     make: Callable[..., Selector] = getattr(import_module(f"dpsieve.{home}"), maker)
     shape: dict[str, Any] = {"typical_keys": typical_keys} if shaped else {}
-    return make(epsilon, delta, max_keys, unit=unit, **shape, **options)
+    selector = make(epsilon, delta, max_keys, unit=unit, **shape, **options)
+    return selector if min_units == 1 else replace(selector, min_units=min_units)
 
 
 def make_first_stage(
-    name: str, epsilon: float, delta: float, max_keys: int, *, typical_keys: int | None, unit: str, **options: Any
+    name: str,
+    epsilon: float,
+    delta: float,
+    max_keys: int,
+    *,
+    typical_keys: int | None,
+    unit: str,
+    min_units: int = 1,
+    **options: Any,
 ) -> Selector:
     """Return a selector that leaves budget: a share of the weight where that is an option, else half of all."""
     if is_shaped(name):
-        return make_selector(name, epsilon, delta, max_keys, typical_keys=typical_keys, unit=unit, **options)
+        return make_selector(
+            name, epsilon, delta, max_keys, typical_keys=typical_keys, unit=unit, min_units=min_units, **options
+        )
     if epsilon / 2 < SMALLEST_EPSILON or delta / 2 < SMALLEST_DELTA:
         fix = "Pass more, or use method='auto'."
         raise InvalidValue(f"epsilon={epsilon:g} and delta={delta:g} are too small to be halved for {name}. {fix}")
-    return make_selector(name, epsilon / 2, delta / 2, max_keys, typical_keys=typical_keys, unit=unit)
+    return make_selector(
+        name, epsilon / 2, delta / 2, max_keys, typical_keys=typical_keys, unit=unit, min_units=min_units
+    )

@@ -141,7 +141,12 @@ class WeightedGaussian(WeightSelector):
 
     What it spends. The pair of outputs is at worst one that leaks everything with probability 1 - e^(s L_s), and else
     a Gaussian of distance 1, as for `channels.gaussian`.
+
+    With a floor, sums are lowered first (`above_floor`). A unit then adds at most w to each of its keys, and the proof
+    holds as it stands: new keys are those whose lowered sum was zero.
     """
+
+    supports_floor = True
 
     sigma: float
     threshold: float
@@ -161,7 +166,7 @@ class WeightedGaussian(WeightSelector):
 
     def select_by_weights(self, weights: Ints, source: Source) -> Bools:
         """Return which keys are selected."""
-        return select_by_noise(weights, self.threshold, self.sigma, source)
+        return select_by_noise(self.above_floor(weights, 1 << BITS), self.threshold, self.sigma, source)
 
     def certify(self) -> Certificate:
         """Return the certificate, by formulas in floating point that are rounded up."""

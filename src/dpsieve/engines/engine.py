@@ -4,7 +4,7 @@ import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import pyarrow as pa
 
@@ -13,6 +13,9 @@ from dpsieve.display import show_progress
 from dpsieve.engines.true_data import Counted, CountedByBound, NumberRows, Pairs
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.guarantee import Contribution, Weight
+
+if TYPE_CHECKING:
+    from dpsieve.engines.sql.row_expressions import RowExpressions
 
 Progress = Callable[[float], None]
 
@@ -27,6 +30,7 @@ class Columns:
         key: the names of the key columns; a key is one value in each of them.
         unit: the names of the columns of the privacy unit, which is one combination of their values; a null in any of
             them is a null unit. Empty if every row is its own unit. A single name may be passed as text.
+        rows: what is computed of each row first: a condition, and columns of the key.
 
     >>> Columns(("query",), "user_id").unit, Columns(("query",), ("tenant", "user_id")).shown_unit
     (('user_id',), "['tenant', 'user_id']")
@@ -36,9 +40,19 @@ class Columns:
 
     key: tuple[str, ...]
     unit: tuple[str, ...] = ()
+    rows: "RowExpressions | None" = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "unit", unit_columns(self.unit))
+
+    @property
+    def of_table(self) -> "Columns":
+        """The columns of the table that are read: with `rows`, those of the expressions instead of what they derive."""
+        if self.rows is None:
+            return self
+        plain = [name for name in self.key if name not in self.rows.derived]
+        names = dict.fromkeys(name for name in (*plain, *self.rows.read) if name not in self.unit)
+        return _TableColumns(tuple(names), self.unit)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -86,6 +100,12 @@ def unit_columns(unit: object) -> tuple[str, ...]:
 
 class NumberColumns(Columns):
     """The columns of numbers, as `key`, and of the privacy unit."""
+
+    argument = "column"
+
+
+class _TableColumns(Columns):
+    """Columns that expressions or a key read, as `key`."""
 
     argument = "column"
 

@@ -15,7 +15,7 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
@@ -33,7 +33,7 @@ from dpsieve.engines.answers import (
 from dpsieve.engines.engine import Aggregation, Columns, Engine
 from dpsieve.engines.inputs.frames import is_database
 from dpsieve.engines.sql.columns import AS_TEXT, Column, quoted
-from dpsieve.engines.sql.dialects import SALT, columns_for, query_for
+from dpsieve.engines.sql.dialects import SALT, columns_for, query_for, table_columns
 from dpsieve.engines.sql.queries import bounded_query, pairs_query, places_query
 from dpsieve.engines.true_data import Counted, CountedByBound, NumberRows, Pairs, units_by_place
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
@@ -74,7 +74,7 @@ SELECT CAST(attname AS text),
 FROM typed JOIN pg_catalog.pg_type ON oid = of WHERE typtype <> 'd' ORDER BY attnum"""
 _SETTINGS = f"SELECT pg_catalog.set_config('search_path', $1, false), pg_catalog.set_config('{SALT}', $2, false)"
 _LIST = pa.list_(pa.int64())
-_KNOWN = f"dpsieve_known_{secrets.token_hex(8)}"  # no table of the user has this name
+_KNOWN, _ROWS = (f"dpsieve_{what}_{secrets.token_hex(8)}" for what in ("known", "rows"))  # no table has this name
 _HOW = "Pass a URL such as 'postgresql://user@host/database', or a connection of adbc_driver_postgresql."
 _TYPES = {
     **dict.fromkeys([*AS_TEXT, "DECIMAL"], pa.string()),
@@ -137,7 +137,9 @@ class Postgres(Engine):
             raise InvalidValue(f"connection is a text that is not a URL of PostgreSQL. {_HOW}", argument="connection")
         if not is_url and not hasattr(connection, "adbc_get_table_schema"):
             given = type(connection).__name__
-            raise InvalidType(f"connection must be a URL or an ADBC connection, not {given}. {_HOW}", argument="connection")
+            raise InvalidType(
+                f"connection must be a URL or an ADBC connection, not {given}. {_HOW}", argument="connection"
+            )
         self._connection = connection
 
     def __repr__(self) -> str:
@@ -152,7 +154,7 @@ class Postgres(Engine):
 
     def check(self, data: Any, columns: Columns) -> None:
         with self._session(data) as session:
-            columns_for("postgres", session.types, columns)
+            columns_for("postgres", session.derived(columns).types, columns)
 
     def aggregate(self, data: Any, task: Aggregation) -> Counted:
         listed, answer = self._ask(data, task, bounded_query)
@@ -183,8 +185,10 @@ class Postgres(Engine):
 
     def _ask(self, data: Any, task: Aggregation, query: Callable[..., str]) -> tuple[pa.Table | None, pa.Table]:
         """Return the public keys as the data would write them, and the answer to a query over the table."""
-        with self._session(data) as session, session.list_keys(task) as (listed, place):
-            return listed, session.ask(task, place, query)
+        with self._session(data) as plain:
+            session = plain.derived(task.columns)
+            with session.list_keys(task) as (listed, place):
+                return listed, session.ask(task, place, query)
 
     @contextlib.contextmanager
     def _session(self, data: Any) -> Iterator["_Session"]:
@@ -206,12 +210,31 @@ class Postgres(Engine):
 
 @dataclass(frozen=True)
 class _Session:
-    """A table on a connection, as the user names it and in full, with the types of its columns."""
+    """A table on a connection, as the user names it and in full, with the types of its columns.
+
+    With `rows`, a query over the table, its rows and columns are those of the query.
+    """
 
     connection: Any
     table: Parts
     place: Parts
     types: dict[str, str]
+    rows: str = ""
+
+    def derived(self, columns: Columns) -> "_Session":
+        """Return the session with the rows and columns that expressions of a user make."""
+        if columns.rows is None:
+            return self
+        from dpsieve.engines.sql.row_writer import write_rows
+
+        columns.of_table.check_present(self.types, listed=True)
+        table = table_columns("postgres", self.types, columns.of_table.names)
+        where, derived = write_rows("postgres", columns.rows, table)
+        shown = {name: derived[name] if name in derived else (quoted(name), self.types[name]) for name in columns.names}
+        select = ", ".join(f"{sql} AS {quoted(name)}" for name, (sql, _) in shown.items())
+        condition = f" WHERE {where}" if where else ""
+        rows = f"SELECT {select} FROM {'.'.join(map(quoted, self.place))}{condition}"
+        return replace(self, types={name: kind for name, (_, kind) in shown.items()}, rows=rows)
 
     def step(self, act: Callable[[], _T]) -> _T:
         return _step(self.connection, self.table, act)
@@ -240,7 +263,10 @@ class _Session:
     def ask(self, task: Aggregation, known: Parts | None, query: Callable[..., str]) -> pa.Table:
         """Run a query over the table; refuse null units."""
         columns = columns_for("postgres", self.types, task.columns)
-        text = query_for("postgres", self.place, self.types, task, known, query)
+        place = (_ROWS,) if self.rows else self.place
+        text = query_for("postgres", place, self.types, task, known, query)
+        if self.rows:
+            text = text.replace(quoted(_ROWS), f"({self.rows}) AS {quoted(_ROWS)}")
         with self.connection.cursor() as cursor:
 
             def answer() -> pa.Table:

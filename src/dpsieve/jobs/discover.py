@@ -1,7 +1,7 @@
 """Discover keys: which occur, the k most frequent, and k keys that reach most units."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -38,13 +38,15 @@ Progress = Callable[[float], None] | bool | None
 def discover(
     data: Any,
     *,
-    key: str | Sequence[str],
+    key: str | Sequence[str] | Mapping[str, str],
     epsilon: float,
     delta: float,
     privacy_unit: str | Sequence[str] | None = None,
     max_keys_per_unit: int | None = None,
     method: str = "auto",
     typical_keys: int | None = None,
+    min_units: int = 1,
+    where: str | None = None,
     allow_null_units: bool = False,
     engine: Engine | None = None,
     table: str | None = None,
@@ -74,7 +76,7 @@ def discover(
 def top_k(
     data: Any,
     *,
-    key: str | Sequence[str],
+    key: str | Sequence[str] | Mapping[str, str],
     epsilon: float,
     delta: float,
     k: int,
@@ -83,6 +85,8 @@ def top_k(
     max_keys_per_unit: int | None = None,
     method: str = "auto",
     typical_keys: int | None = None,
+    min_units: int = 1,
+    where: str | None = None,
     allow_null_units: bool = False,
     engine: Engine | None = None,
     table: str | None = None,
@@ -114,7 +118,7 @@ def top_k(
 def hitting_set(
     data: Any,
     *,
-    key: str | Sequence[str],
+    key: str | Sequence[str] | Mapping[str, str],
     epsilon: float,
     delta: float,
     k: int,
@@ -122,6 +126,8 @@ def hitting_set(
     max_keys_per_unit: int | None = None,
     method: str = "auto",
     typical_keys: int | None = None,
+    min_units: int = 1,
+    where: str | None = None,
     allow_null_units: bool = False,
     engine: Engine | None = None,
     table: str | None = None,
@@ -233,6 +239,7 @@ def _choice(request: DiscoverRequest, table: Table | None, picks: Picks | None =
         unit=request.unit,
         sums_from=type(table.engine).__name__ if table is not None and sums_only else "",
         picks=picks,
+        min_units=request.min_units,
     )
 
 

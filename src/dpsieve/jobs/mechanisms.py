@@ -8,7 +8,8 @@ from functools import lru_cache
 from dpsieve.accounting.composition import Share, repeated_share
 from dpsieve.channels.baselines import stability, truncated_geometric
 from dpsieve.channels.channel import ReportedCounts, frequency_at
-from dpsieve.channels.optimal_channels import Optimal, optimal, rows_of_units, simple
+from dpsieve.channels.floored import floored
+from dpsieve.channels.optimal_channels import optimal, rows_of_units, simple
 from dpsieve.discovery.find_then_count import FindThenCount, find_then_count
 from dpsieve.errors import InvalidValue, NotCertified
 from dpsieve.exact.balls import minimise
@@ -101,8 +102,9 @@ def _choose_unknown(
     def per_unit(name: str) -> ReportedCounts:
         """Return a mechanism with one guarantee for all keys of a unit."""
         if name == "gaussian":
-            return gaussian(epsilon, delta, keys, rows, unit=unit)
-        return report_then_count(epsilon, delta, keys, rows, goal="keys" if keys_only else "counts", unit=unit)
+            return floored(gaussian(epsilon, delta, keys, rows, unit=unit), request.min_units)
+        goal = "keys" if keys_only else "counts"
+        return floored(report_then_count(epsilon, delta, keys, rows, goal=goal, unit=unit), request.min_units)
 
     if method in _PER_UNIT:
         return Choice(per_unit(method), method, _REQUESTED)
@@ -117,7 +119,7 @@ def _choose_unknown(
     candidates: dict[str, Counting] = {}
     halves: dict[str, int] = {}
     if not small:
-        each = _per_key(method, share, rows, scheme, unit)
+        each = floored(_per_key(method, share, rows, scheme, unit), request.min_units)
         candidates[name] = each if keys == 1 else Composed(epsilon, delta, (Use(each, keys),))
         if method != "auto":
             return Choice(candidates[name], name, _REQUESTED)
@@ -135,7 +137,9 @@ def _choose_unknown(
         halves[other] = frequency_at(channel, 0.5) or 10**9
         break
     if not small:
-        near = math.ceil(_half(share) * rows)  # within about one unit; far behind, its rows need not be computed
+        near = math.ceil(
+            (_half(share) + request.min_units - 1) * rows
+        )  # within about one unit; far behind, its rows need not be computed
         far = near > _FAR * min(halves.values(), default=near)
         halves = {name: near if far else frequency_at(each, 0.5) or 10**9, **halves}
     # A slightly rarer key does not justify counts with more noise than those of the others.
@@ -205,15 +209,15 @@ def half_reported(epsilon: float, delta: float, keys: int) -> float:
 
 def finder_and_counter(
     request: ReleaseRequest, epsilon: float, keys: int, first: tuple[Mechanism, ...] = ()
-) -> tuple[Optimal, FoundKeys, Composed]:
+) -> tuple[ReportedCounts, FoundKeys, Composed]:
     """Return what finds keys with one key per unit, what counts these with several, and both after another mechanism.
 
     Privacy. The keys that are found, with their tokens, are an output of the first step. Given them, a unit adds one to
     at most `keys` of their counts, chosen by its own keys, the tokens and the salt: the second step is `FoundKeys`, and
     the steps compose by sums.
     """
-    finder = optimal(epsilon * SHARE_TO_FIND, request.delta, unit=request.unit)
-    counter = FoundKeys(remaining(epsilon, finder.epsilon), max_keys=keys, unit=request.unit)
+    finder = floored(optimal(epsilon * SHARE_TO_FIND, request.delta, unit=request.unit), request.min_units)
+    counter = FoundKeys(remaining(epsilon, finder.guarantee.epsilon), max_keys=keys, unit=request.unit)
     uses = map(Use, (*first, finder, counter))
     return finder, counter, Composed(request.epsilon, request.delta, tuple(uses))
 
@@ -235,6 +239,7 @@ def counting(request: ReleaseRequest, epsilon: float, delta: float, typical: int
             kept_epsilon=request.epsilon * SHARE_FOR_COVERAGE if request.report_coverage else 0.0,
             typical_keys=min(typical, seen),
             share=share,
+            min_units=request.min_units,
             unit=request.unit,
         )
         mechanism.certify()
@@ -246,8 +251,13 @@ def counting(request: ReleaseRequest, epsilon: float, delta: float, typical: int
 
 
 def half_reported_by(request: ReleaseRequest) -> Callable[[float, float, int], float]:
-    """Return `half_reported` for the method of a request."""
-    return half_reported if request.method in ("auto", *_PER_UNIT) else _half_divided
+    """Return `half_reported` for the method and the floor of a request; requests that are alike share one function."""
+    return _half_above(half_reported if request.method in ("auto", *_PER_UNIT) else _half_divided, request.min_units)
+
+
+@lru_cache(maxsize=16)
+def _half_above(half: Callable[[float, float, int], float], min_units: int) -> Callable[[float, float, int], float]:
+    return half if min_units == 1 else lambda *budget: half(*budget) + min_units - 1
 
 
 def _half_divided(epsilon: float, delta: float, keys: int) -> float:
@@ -277,8 +287,9 @@ def rarer_keys(request: ReleaseRequest, keys: int, half: float | None = None) ->
     changes = {f"max_keys_per_unit={keys // 2}": (epsilon, delta, keys // 2)} if keys > 1 else {}
     changes |= {f"epsilon={2 * epsilon:g}": (2 * epsilon, delta, keys)} if epsilon <= 5 else {}
     changes |= {f"delta={10 * delta:g}": (epsilon, 10 * delta, keys)} if delta <= 1e-6 else {}
-    options = [f"{half_reported(*numbers) * rows:,.0f} with {name}" for name, numbers in changes.items()]
-    half = half or half_reported(epsilon, delta, keys) * rows
+    halves = half_reported_by(request)
+    options = [f"{halves(*numbers) * rows:,.0f} with {name}" for name, numbers in changes.items()]
+    half = half or halves(epsilon, delta, keys) * rows
     return f"half of the keys of frequency {half:,.0f} are reported; {', '.join(options)}"
 
 

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.jobs.request import Request, argument
+from dpsieve.jobs.request import Request, argument, make_row_expressions
 from dpsieve.validate import Neighbours
 
 if TYPE_CHECKING:
     from dpsieve.engines.engine import Columns, NumberColumns
+    from dpsieve.engines.sql.row_expressions import RowExpressions
     from dpsieve.types import Floats
 
 MeanMethod = Literal["auto", "box", "plan"]
@@ -38,6 +39,7 @@ class NumberRequest(Request):
     """A job on columns of numbers, or on an array where `column` is left out."""
 
     statistic: ClassVar[str]
+    rows: ClassVar["RowExpressions | None"] = None
 
     column: tuple[str, ...] | None = argument(
         "the column of numbers, or several. Rows without a number (null or NaN; in a text file, a text that is not a "
@@ -57,9 +59,18 @@ class NumberRequest(Request):
         "delta of the budget; with rho, the delta at which epsilon is reported.", None
     )
     rho: float | None = argument("the budget in zCDP, instead of epsilon.", None)
+    where: str | None = argument(
+        "the condition on a row under which it counts, in SQL, such as \"country = 'DE'\"; with "
+        "neighbours='add_remove' only, as it makes the number of units private.", None, form="SQL",
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.where is not None and (self.column is None or getattr(self, "neighbours", "") != "add_remove"):
+            why = "needs a table" if self.column is None else "makes the number of units private"
+            fix = "Name a column." if self.column is None else "Pass neighbours='add_remove'."
+            raise InvalidValue(f"where {why}. {fix}", argument="where")
+        validate.store(self, rows=make_row_expressions(self.where, None, self.privacy_unit))
         if self.column is not None:
             validate.store(self, column=_columns(self.column))
             validate.store(self, bounds=_pairs(self.bounds, len(self.column)))
@@ -107,7 +118,7 @@ class NumberRequest(Request):
         from dpsieve.engines.engine import NumberColumns
 
         assert self.column is not None
-        return NumberColumns(self.column, self.privacy_unit)
+        return NumberColumns(self.column, self.privacy_unit, self.rows)
 
     @property
     def box(self) -> "tuple[Floats, Floats]":

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from importlib import import_module
 from typing import Any, Literal
 
 import numpy as np
 
 from dpsieve.channels.channel import ReportedCounts, frequency_at
+from dpsieve.channels.floored import Floored
 from dpsieve.display import html_table
 from dpsieve.engines.engine import Engine
 from dpsieve.errors import InvalidType, InvalidValue
@@ -76,6 +77,7 @@ class Preview:
     def of(cls, choice: Choice, contribution: str, rarer: str = "") -> "Preview":
         """Return the preview of a mechanism that reports keys with counts."""
         each = choice.mechanism.last
+        inner, shift = (each.mechanism, each.shift) if isinstance(each, Floored) else (each, 0)
         per_key = each.each_key if isinstance(each, ReportedCounts) else each.guarantee
         rarely, half, surely = (
             frequency_at(each, share) if isinstance(each, ReportedCounts) else 0 for share in (0.05, 0.5, 0.95)
@@ -83,7 +85,7 @@ class Preview:
         return cls(
             choice.mechanism.guarantee, choice.name, choice.reason, contribution, (per_key.epsilon, per_key.delta),
             rarely, half, surely, _width(each),
-            each.first * each.max_rows if isinstance(each, ReportThenCount) else None, rarer,
+            inner.first * inner.max_rows + shift if isinstance(inner, ReportThenCount) else None, rarer,
         )  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
@@ -129,7 +131,7 @@ def _width(each: object) -> int:
     if isinstance(each, KnownKeys):
         return 2 * each.half_width(0.95)
     assert isinstance(each, ReportedCounts)
-    sigma: float = getattr(each, "sigma", 0.0)
+    sigma: float = getattr(each.mechanism if isinstance(each, Floored) else each, "sigma", 0.0)
     if sigma > _WIDE:  # its table need not be made for this
         return math.ceil(2 * 1.9599640 * sigma * 1.001) + 2
     row = each.row(10**9)
@@ -214,4 +216,7 @@ def preview(
     elif data is not None:
         where = Table.of(data, table, engine, asked.allow_null_units)
     plan: Plan[Any, Any] = getattr(home, plan_for)(asked, where)
-    return check_plan(plan, ledger, note)
+    seen, least = check_plan(plan, ledger, note), getattr(asked, "min_units", 1)
+    if least > 1:
+        seen = replace(seen, details=(*seen.details, ("never reported", f"a key of fewer than {least:,} units")))
+    return seen

@@ -1,7 +1,7 @@
 """Release the keys of a table with their counts."""
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, cast
@@ -52,7 +52,7 @@ _AFTER_CHOICE = "chosen with the bound, from a private histogram of keys per uni
 def release(
     data: Any,
     *,
-    key: str | Sequence[str],
+    key: str | Sequence[str] | Mapping[str, str],
     epsilon: float,
     delta: float,
     privacy_unit: str | Sequence[str] | None = None,
@@ -64,6 +64,8 @@ def release(
     method: Method = "auto",
     known_keys: Any = None,
     report_coverage: bool | None = None,
+    min_units: int = 1,
+    where: str | None = None,
     allow_null_units: bool = False,
     engine: Engine | None = None,
     table: str | None = None,

@@ -43,6 +43,7 @@ def release_counts(
     privacy_unit: str | Sequence[str] | None = None,
     max_keys_per_unit: int = 1,
     max_rows_per_key: int = 1,
+    min_units: int = 1,
     scheme: Scheme | None = None,
     method: Method = "auto",
     keys_only: bool = False,
@@ -69,6 +70,7 @@ def release_counts(
         count: the column with the true counts, whole numbers.
         privacy_unit: who is protected, as the guarantee calls it; the batches need no such column.
         max_keys_per_unit, max_rows_per_key: what the counts were bounded to.
+        min_units: never publish a key whose count is one that fewer units can make.
         keys_only: publish the keys without counts.
         scheme, method, ledger, note, source: see `dpsieve.release`.
 

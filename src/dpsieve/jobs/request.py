@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dpsieve.engines.engine import Columns
+    from dpsieve.engines.sql.row_expressions import RowExpressions
     from dpsieve.privacy.guarantee import Contribution
     from dpsieve.sampling.schemes import Scheme
 
@@ -147,16 +148,39 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class KeyRequest(Request):
-    """A job on the keys of a table."""
+    """A job on the keys of a table. `rows` is what is computed of each row first; None if nothing is."""
+
+    rows: ClassVar["RowExpressions | None"] = None
 
     key: tuple[str, ...] = argument(
-        "the column to publish, or several. Rows with a null key are left out.", form="COLUMN"
-    )
+        "the column to publish, or several. Rows with a null key are left out. A dict such as {'day': "
+        "\"date_trunc('day', ts)\", 'country': 'country'} derives columns by SQL expressions of one row.",
+        None, form="COLUMN",
+    )  # fmt: skip
+    key_expression: tuple[str, ...] | None = argument(
+        "a derived column of the key, such as \"day=date_trunc('day', ts)\": a name and an SQL expression of one row.",
+        None, form="NAME=SQL",
+    )  # fmt: skip
+    where: str | None = argument(
+        "the condition on a row under which it counts, in SQL, such as \"country = 'DE'\"; see docs/rows.md.", None,
+        form="SQL",
+    )  # fmt: skip
     max_keys_per_unit: Any = argument("the number of keys that a unit may add.", 1, alias="max-keys")
+    min_units: int = argument(
+        "never publish a key that fewer units hold, as counted under the bound on keys per unit: a hard floor on top "
+        "of differential privacy.",
+        1,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        validate.store(self, key=_key_columns(self.key))
+        key = add_expressions(self.key, self.key_expression)
+        rows = make_row_expressions(self.where, key, self.privacy_unit)
+        validate.store(self, key=_key_columns(tuple(key) if isinstance(key, Mapping) else key), rows=rows)
+        validate.store(self, key_expression=rows.keys if rows is not None and rows.keys else None)
+        hint = "Pass the least number of units of a published key, such as min_units=10."
+        floor = validate.whole("min_units", self.min_units, low=1, high=10**6, hint=hint)
+        validate.store(self, min_units=floor)
         if self.privacy_unit and set(self.privacy_unit) <= set(self.key):
             raise InvalidValue("privacy_unit is among the keys, so every unit would be published. Name another column.")
 
@@ -184,7 +208,7 @@ class KeyRequest(Request):
         """The columns that are read."""
         from dpsieve.engines.engine import Columns
 
-        return Columns(self.key, self.privacy_unit)
+        return Columns(self.key, self.privacy_unit, self.rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -305,6 +329,11 @@ class ReleaseRequest(KeyRequest):
             if not self.chooses_bound and self.max_keys_per_unit > MOST_COVERED:  # type: ignore[operator]
                 fix = "Leave it out, or bound units to fewer."
                 raise InvalidValue(f"{words} works up to max_keys_per_unit={MOST_COVERED}. {fix}")
+        conflicts = ("known_keys", "scheme", "sample_size") if self.min_units > 1 else ()
+        if given := [name for name in conflicts if getattr(self, name) is not None]:
+            fix = "Leave out one of them."
+            why = "answers every key of the list" if given[0] == "known_keys" else "samples keys by their true count"
+            raise InvalidValue(f"min_units does not work with {given[0]}, which {why}. {fix}", argument="min_units")
         if self.known_keys is not None and (self.scheme is not None or self.sample_size is not None):
             raise InvalidValue("known_keys are all answered. Leave out scheme and sample_size.")
         if self.sample_size is not None and (self.scheme is not None or self.max_rows_per_key > 1):
@@ -348,6 +377,8 @@ class CountsRequest(ReleaseRequest):
         if cast(object, self.max_keys_per_unit) == "auto":
             raise InvalidValue("max_keys_per_unit='auto' needs the rows of units. Pass the bound of the counts.")
         super().__post_init__()
+        if self.rows is not None:
+            raise InvalidValue("key derives columns, and the rows are counted already. Name columns.", argument="key")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -410,10 +441,43 @@ class TopKRequest(HittingSetRequest):
             raise InvalidValue(f"counts needs a method that shares its budget. {fix}")
 
 
+def add_expressions(key: Any, expressions: Any) -> Any:
+    """Return the key with derived columns that are written as NAME=SQL."""
+    if not expressions:
+        return key
+    if isinstance(expressions[0], tuple):  # of a request that is made again
+        return {name: name for name in key} | dict(expressions)
+    pairs = [str(each).partition("=") for each in expressions]
+    if any(not name or not text for name, _, text in pairs):
+        fix = "Pass a name and an SQL expression, such as key_expression=[\"day=date_trunc('day', ts)\"]."
+        raise InvalidValue(f"key_expression has no name or no expression. {fix}", argument="key_expression")
+    plain = (
+        dict(key)
+        if isinstance(key, Mapping)
+        else {name: name for name in ([key] if isinstance(key, str) else key or ())}
+    )
+    made = {name.strip(): text for name, _, text in pairs}
+    if len(made) < len(pairs) or made.keys() & plain.keys():
+        raise InvalidValue("key_expression names a column twice. Choose other names.", argument="key_expression")
+    return plain | made
+
+
+def make_row_expressions(where: Any, key: Any, unit: tuple[str, ...]) -> "RowExpressions | None":
+    """Return the checked condition and derived columns of a key, which may be a mapping; None where there are none."""
+    derived = {name: text for name, text in key.items() if name != text} if isinstance(key, Mapping) else {}
+    if where is None and not derived:
+        return None
+    from dpsieve.engines.sql.row_expressions import row_expressions
+
+    return row_expressions(where, derived, unit)
+
+
 def _key_columns(key: Any) -> tuple[str, ...]:
     from dpsieve.values.keys import check_names
 
     hint = "Name the column to publish, such as key='query', or several."
+    if key is None:
+        raise InvalidValue(f"key is missing. {hint}", argument="key")
     names = (key,) if isinstance(key, str) else key
     if not isinstance(names, Sequence) or not names:
         raise InvalidType(f"key must be a column name or a list of them. {hint}")

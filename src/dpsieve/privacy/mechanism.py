@@ -184,6 +184,11 @@ class Counting(Mechanism):
         """How many keys it can report at most; None where there is no bound."""
         return None
 
+    @property
+    def least_count(self) -> int:
+        """The least count of a key that it reports, where it may withhold keys."""
+        return 1
+
     @abstractmethod
     def possible(self, tokens: Ints) -> bool:
         """Return whether all of these tokens can be drawn, judged by public numbers."""
@@ -360,6 +365,10 @@ class Composed(Counting):
     @property
     def most_keys(self) -> int | None:
         return self.last.most_keys
+
+    @property
+    def least_count(self) -> int:
+        return getattr(self.last, "least_count", 1)  # a selector has no counts
 
     def reader(self, drawn: Drawn) -> Any:
         return self.last.reader(drawn)

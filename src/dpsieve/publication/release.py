@@ -97,8 +97,8 @@ class Release(Publication):
 
     @property
     def least(self) -> int:
-        """The least count of a key in the table: 1, or 0 where every key of a public list is answered."""
-        return 1 if self.mechanism.withholds else 0
+        """The least count of a key in the table: 1 or the floor, or 0 where every key of a public list is answered."""
+        return self.mechanism.least_count if self.mechanism.withholds else 0
 
     def top(self, k: int = 10) -> pa.Table:
         """Return the k rows with the largest counts, of equal ones those with the largest tokens, largest first."""
@@ -311,7 +311,8 @@ def with_counts(mechanism: Counting, drawn: Drawn, keys: pa.Table, tokens: Ints)
     reading = mechanism.reader(drawn).read(tokens)
     columns = {name: as_arrow(values) for name, values in vars(reading).items()}
     if mechanism.withholds:
-        only_upper = (reading.low <= 1) & (reading.high > 1)
+        least = mechanism.least_count
+        only_upper = (reading.low <= least) & (reading.high > least)
         columns["count"] = pa.array(reading.count, mask=only_upper)
         columns["bound"] = pc.if_else(pa.array(only_upper), *BOUNDS)
     for name, values in columns.items():

@@ -25,6 +25,7 @@ import dpsieve
 from dpsieve.accounting.composition import Share, repeated_share
 from dpsieve.channels.baselines import stability
 from dpsieve.channels.channel import ReportedCounts
+from dpsieve.channels.floored import Floored
 from dpsieve.channels.law import LARGEST_FREQUENCY
 from dpsieve.display import has_only_upper_end, printable, shorten
 from dpsieve.errors import InvalidValue
@@ -309,6 +310,12 @@ def _baseline(channel: ReportedCounts) -> tuple[Share, Reported | None]:
 
     A unit that changes r rows of a key needs noise and threshold r times as large. A scheme samples both alike.
     """
+    if isinstance(channel, Floored):
+        share, above = _baseline(channel.mechanism)
+        law = (
+            None if above is None else lambda n: np.where(n > channel.shift, above(np.maximum(n - channel.shift, 1)), 0)
+        )
+        return share, law
     keys, rows = getattr(channel, "max_keys", 1), getattr(channel, "max_rows", 1)
     whole = channel.guarantee
     share = Share(whole.epsilon, whole.delta) if keys == 1 else _best_share(keys, whole)

@@ -25,10 +25,10 @@ from dpsieve.engines.duckdb.read import (
     file_names,
     guard,
     keep_places,
-    open_scan,
     pairs_by_sql,
     read_numbers,
 )
+from dpsieve.engines.duckdb.rows import derive, open_rows
 from dpsieve.engines.engine import Aggregation, Columns, Engine, NumberColumns
 from dpsieve.engines.inputs.files import is_text
 from dpsieve.engines.inputs.frames import Foreign, Source, open_source, unchanged
@@ -117,8 +117,8 @@ class DuckDB(Engine):
     def check(self, data: Any, columns: Columns) -> None:
         source = open_source(data)
         present = self._describe(source)
-        columns.check_present([column.name for column in present], listed=not is_text(source))
-        for column in present:
+        columns.of_table.check_present([column.name for column in present], listed=not is_text(source))
+        for column in present if columns.rows is None else derive(columns, present, "")[1].values():
             if column.name in columns.key:
                 _check_type(column, columns, source)
 
@@ -177,7 +177,7 @@ class DuckDB(Engine):
         source, answer = open_source(data), None
         with contextlib.ExitStack() as ending, unchanged(source):
             connection, folder = (resources or ending).enter_context(self._session(source, task.progress is not None))
-            scan = guard(lambda: open_scan(source, task.columns, connection, folder), file_names(source))
+            scan = guard(lambda: open_rows(source, task.columns, connection, folder), file_names(source))
             for name in task.columns.key:
                 _check_type(scan.columns[name], task.columns, source)
             with _listed(task, scan, connection) as listed:

@@ -5,7 +5,7 @@ the keys of a unit, and how equal values are written in one way. The pieces are 
 does not have are passed on as they are.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -175,10 +175,7 @@ def columns_for(dialect: str, types: Mapping[str, str], wanted: Columns) -> dict
     """Return the wanted columns of a table as the query writes them, by name; see `query_for` for the arguments."""
     pieces = _DIALECTS[dialect]
     wanted.check_present(types, listed=True)
-    columns: dict[str, Column] = {
-        name: _OtherColumn(name, quoted(name), _duckdb_type(dialect, types[name]), spelled=pieces.spelled)
-        for name in wanted.names
-    }
+    columns = table_columns(dialect, types, wanted.names)
     for name in wanted.key:
         columns[name].check_key()
     for unit in wanted.unit:
@@ -187,6 +184,14 @@ def columns_for(dialect: str, types: Mapping[str, str], wanted: Columns) -> dict
             fix = "Pass a view that writes equal units in one way, such as in lower case, without a collation."
             raise InvalidType(f"{why}. {fix}", argument="privacy_unit")
     return columns
+
+
+def table_columns(dialect: str, types: Mapping[str, str], names: Iterable[str]) -> dict[str, Column]:
+    """Return some columns of a table as the query writes them, whatever their types."""
+    spelled = _DIALECTS[dialect].spelled
+    return {
+        name: _OtherColumn(name, quoted(name), _duckdb_type(dialect, types[name]), spelled=spelled) for name in names
+    }
 
 
 def _with_builtins(tree: Any, parts: tuple[str, ...]) -> Any:
