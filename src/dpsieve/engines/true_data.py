@@ -244,16 +244,21 @@ class CountedByBound(AbstractContextManager["CountedByBound"]):
 
 
 class FromPairs(CountedByBound):
-    """Counts from pairs in memory."""
+    """Counts from pairs in memory; keys that are `listed` are all counted, also those that do not occur."""
 
-    def __init__(self, pairs: Pairs, most_pairs: float = math.inf) -> None:
-        units = units_by_size(pairs.sizes)
-        super().__init__(units, partial(_count_under, pairs), read_pairs=lambda: pairs, most_pairs=most_pairs)
-        self.pairs = pairs
+    def __init__(self, pairs: Pairs, most_pairs: float = math.inf, *, listed: bool = False) -> None:
+        units, count = units_by_size(pairs.sizes), _count_listed if listed else _count_under
+        super().__init__(units, partial(count, pairs), read_pairs=lambda: pairs, most_pairs=most_pairs)
+        self.pairs, self.listed = pairs, listed
 
 
 def _count_under(pairs: Pairs, keys: int, with_first: bool) -> Counted:
     return pairs.bound(keys).count(pairs.bound(1).counts() if with_first else None)
+
+
+def _count_listed(pairs: Pairs, keys: int, _: bool) -> Counted:
+    bounded = pairs.bound(keys)
+    return Counted(bounded.keys, bounded.counts(), sums=bounded.sums())
 
 
 def units_by_place(places: Ints, numbers: Ints, most: int) -> Ints:

@@ -184,7 +184,7 @@ def plan_totals(request: TableRequest, table: Table | None) -> Plan[Any, Release
         assert table is not None
         known = request.known_keys
         if needs_pairs or (request.goal == "counts" and request.chooses_bound):
-            return _from_pairs(table.pairs(request.columns, ALL_KEYS, source, known=known), request)
+            return FromPairs(table.pairs(request.columns, ALL_KEYS, source, known=known), listed=known is not None)
         if budget.histogram is not None:
             return table.counts_by_bound(request.columns, source)
         counted = table.counts(request.columns, Contribution(keys), source, known=known)
@@ -245,19 +245,6 @@ def _dummy(data: CountedByBound, totals: int, request: TableRequest) -> Pairs:
     return replace(pairs, amounts=np.zeros((totals, len(pairs.key_numbers))) if totals else None)
 
 
-def _from_pairs(pairs: Pairs, request: TableRequest) -> FromPairs:
-    """Return counts from pairs: of every key of a public list, or else of those that occur."""
-    counts = FromPairs(pairs)
-    if request.known_keys is not None:
-
-        def add_up(keys: int, _: bool) -> Counted:
-            bounded = pairs.bound(keys)
-            return Counted(bounded.keys, bounded.counts(), sums=bounded.sums())
-
-        counts._add_up = add_up
-    return counts
-
-
 def _choose_bounds(
     budget: _Budget, totals: Totals, data: CountedByBound, source: Source
 ) -> tuple[Totals, CountedByBound]:
@@ -272,7 +259,7 @@ def _choose_bounds(
         chosen[i] = pick.draw(first[i], source)
         # Steps of the data are 2^-20; those of the total are finer or coarser, by a power of two.
         amounts[i] = chosen[i].on_grid(amounts[i] * (chosen[i].steps_per_unit / RawTotal.steps_per_unit))
-    return tuple(chosen), _from_pairs(replace(data.pairs, amounts=amounts), budget.request)
+    return tuple(chosen), FromPairs(replace(data.pairs, amounts=amounts), data.most_pairs, listed=data.listed)
 
 
 def _choose_and_publish(

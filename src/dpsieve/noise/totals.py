@@ -229,6 +229,19 @@ def _total(column: str, kind: Any, bounds: Any) -> AnyTotal:
     return Total(column, kind, *bounds)
 
 
+def describe_rest(row: Mapping[str, Any]) -> str:
+    """Return the row of what is not published as a sentence.
+
+    >>> describe_rest({"count": 2183, "low": 1977, "high": 2389, "p_sum": 5.0, "p_low": -1.0, "p_high": 11.0})
+    'Not in the table: about 2,183 pairs of units and keys (1,977 to 2,389); p_sum about 5 (-1 to 11).'
+    """
+    names = list(row)
+    words = f"about {row['count']:,} pairs of units and keys ({row['low']:,} to {row['high']:,})"
+    for name, low, high in zip(*(names[place::3] for place in (3, 4, 5)), strict=True):
+        words += f"; {name} about {row[name]:,.6g} ({row[low]:,.6g} to {row[high]:,.6g})"
+    return f"Not in the table: {words}."
+
+
 def centred(counts: Ints, sums: Ints) -> Ints:
     """Return the centred sums Y of rows of sums A, one per total."""
     return 2 * sums - GRID * counts

@@ -18,7 +18,7 @@ from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.estimation.estimated_sums import EstimatedSum, row_weights
 from dpsieve.noise.keys_per_unit import Coverage
 from dpsieve.privacy.guarantee import Contribution
-from dpsieve.noise.totals import GRID, columns_of
+from dpsieve.noise.totals import GRID, columns_of, describe_rest, table_names
 from dpsieve.privacy.mechanism import Counting, Drawn, Mechanism, Outcome, totals_of
 from dpsieve.publication.folders import MAIN
 from dpsieve.publication.publication import Notes, Publication
@@ -98,6 +98,14 @@ class Release(Publication):
         """
         rest: Any = getattr(self.mechanism, "rest", None)
         return None if rest is None else rest.row(self.drawn, tuple(self.keys.column_names))
+
+    @property
+    def bounded(self) -> str:
+        """What counts and totals are of, and what is not in the table, in sentences."""
+        rest = [] if self.rest is None else [describe_rest(self.rest)]
+        names = [] if self.sums is None else table_names(self.totals, self.keys.column_names)
+        totals = [f"{name} is the {total}." for total, (name, *_) in zip(self.totals, names, strict=False)]
+        return " ".join(filter(None, [super().bounded, *totals, *rest]))
 
     @property
     def keys(self) -> pa.Table:
