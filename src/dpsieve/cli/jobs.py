@@ -11,6 +11,7 @@ import typer
 from dpsieve.cli.command import Command, Group
 from dpsieve.cli.output import finish, reserve, show_preview, show_progress
 from dpsieve.jobs import number_request, request
+from dpsieve.jobs.table_request import TableRequest
 
 from dpsieve.cli.options import (  # isort: skip
     AsJson, Data, DryRun, EngineName, Format, Header, LedgerPath, Memory, Note, OptionalData, Out, TableName, Top,
@@ -36,9 +37,9 @@ class Job(NamedTuple):
 
 JOBS = {
     "release": Job(
-        request.ReleaseRequest,
+        TableRequest,
         "release.release",
-        "Publish which keys occur in a table, and how often.",
+        "Publish which keys occur in a table, how often, and with which totals and means.",
         "events.parquet --key query --privacy-unit user_id --epsilon 1 --delta 1e-8 --out published",
     ),
     "discover": Job(

@@ -13,6 +13,7 @@ import typer
 
 from dpsieve.errors import InvalidValue
 from dpsieve.jobs.request import ROWS
+from dpsieve.jobs.table_request import parse_totals
 
 if TYPE_CHECKING:
     from dpsieve.engines.engine import Engine
@@ -94,6 +95,8 @@ def _kind(field: "Field[Any]") -> tuple[Any, dict[str, Any]]:
         return Any, {"parser": _number_or_auto, **more}
     if parts == (bool, types.NoneType):
         return Any, {"parser": _yes_or_no, "metavar": "yes|no"}
+    if form == "COLUMN:LOW:HIGH":  # may be given again
+        return list[str] | None, more
     if form == "PATH":
         return Path | None, more
     if any(get_origin(part) is tuple and get_args(part)[-1] is ... for part in parts):  # may be given again
@@ -121,6 +124,9 @@ def parse_values(request: "type[Request]", values: dict[str, Any]) -> dict[str, 
     if "quantile" in given:
         quantiles = parse_numbers("quantile", given["quantile"], "0.5,0.9")
         given["quantile"] = quantiles[0] if len(quantiles) == 1 else quantiles
+    for name in ("sums", "means"):
+        if name in given:
+            given[name] = parse_totals(name.removesuffix("s"), given[name])
     if given.get("known_keys") is not None:
         from dpsieve.values.keys import read_known
 

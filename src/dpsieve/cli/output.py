@@ -1,9 +1,10 @@
 """Save, print and show publications."""
 
+import math
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -147,6 +148,9 @@ def _show(publication: Any, top: int, answers: "pa.Table | None", console: "Cons
 
 def _show_release(release: "Release", top: int, console: "Console") -> None:
     """Print the most common keys."""
+    from dpsieve.noise.totals import table_names
+
+    totals: Sequence[tuple[str, str, str]]
     has_counts = release.tokens is not None
     rows = release.top(top) if has_counts else release.table.slice(0, top)
     if len(release):
@@ -154,13 +158,27 @@ def _show_release(release: "Release", top: int, console: "Console") -> None:
         if has_counts:
             several = f"{min(top, len(release)):,} most common of {len(release):,} released keys"
         of = "\nof the bounded count" if release.notes.contribution else ""
-        show_rows("1 released key" if len(release) == 1 else several, rows, console, least=release.least, of=of)
+        title, totals = "1 released key" if len(release) == 1 else several, ()
+        if release.sums is not None:
+            totals, of = table_names(release.totals, release.keys.column_names), ""
+        show_rows(title, rows, console, least=release.least, of=of, totals=totals)
     else:
         console.print(f"No key is released. The same command with --dry-run shows how frequent a key must be. {_EMPTY}")
 
 
-def show_rows(title: str, rows: "pa.Table", console: "Console", *, least: int = 1, of: str = "") -> None:
-    """Print keys and, where there are any, counts with their intervals; `of` is what the intervals are of."""
+def show_rows(
+    title: str,
+    rows: "pa.Table",
+    console: "Console",
+    *,
+    least: int = 1,
+    of: str = "",
+    totals: "Sequence[tuple[str, str, str]]" = (),
+) -> None:
+    """Print keys and, where there are any, counts and totals with their intervals.
+
+    `of` is what the intervals are of; `totals` has the names of the columns of each total, and of its interval's ends.
+    """
     from rich.markup import escape
     from rich.table import Table
 
@@ -176,11 +194,23 @@ def show_rows(title: str, rows: "pa.Table", console: "Console", *, least: int = 
     if has_counts:
         table.add_column("count", justify="right", no_wrap=True)
         table.add_column(f"95 % interval{of}", justify="right", no_wrap=True)
+    for name, *_ in totals:
+        table.add_column(escape(printable(name)), justify="right", overflow="fold")
+        table.add_column("95 % interval", justify="right")
     for row in plain_rows(rows):
         value = "" if not has_counts or row["count"] is None else f"{row['count']:,}"
         numbers = (value, format_interval(row["low"], row["high"], least)) if has_counts else ()
-        table.add_row(*(escape(shorten(row[name])) for name in names), *numbers)
+        real = [cell for columns in totals for cell in _real_cells(*(row[name] for name in columns))]
+        table.add_row(*(escape(shorten(row[name])) for name in names), *numbers, *real)
     console.print(table)
+
+
+def _real_cells(value: float | None, low: float | None, high: float | None) -> tuple[str, str]:
+    """Return a total and its interval for a table; both may be null."""
+    if value is None or low is None or high is None:
+        return "", ""
+    digits = min(9, max(0, 2 - math.ceil(math.log10(max(high - low, 1e-9)))))
+    return f"{value:,.{digits}f}", f"{low:,.{digits}f} to {high:,.{digits}f}"
 
 
 def _show_estimate(estimate: "Estimate", console: "Console") -> None:
@@ -248,6 +278,7 @@ def summary(made: "Publication", answers: "pa.Table | None" = None) -> dict[str,
         "unsafe_to_publish": made.unsafe_to_publish,
         {"estimate": "numbers", "distribution": "ranges"}.get(made.kind, "keys"): plain_rows(made.table),
         **({} if answers is None else {"answers": plain_rows(answers)}),
+        **({} if getattr(made, "rest", None) is None else {"rest": getattr(made, "rest")}),  # noqa: B009
     }
 
 

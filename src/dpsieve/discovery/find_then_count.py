@@ -46,7 +46,7 @@ from dpsieve.randomness import rounded_gaussian
 from dpsieve.randomness.noise import LARGEST_SCALE, SMALLEST_SCALE
 from dpsieve.randomness.picks import noisy_top
 from dpsieve.randomness.source import Source
-from dpsieve.types import Ints
+from dpsieve.types import Bools, Ints
 from dpsieve.validate import check_max_keys
 from dpsieve.values.keys import order_of, published
 
@@ -57,12 +57,13 @@ _HIGHEST, _LONGEST_LOSS = 100, 20
 
 
 class Found(NamedTuple):
-    """Selected keys, their noisy counts with the chosen bound, that bound, and the coverage of it."""
+    """Selected keys, their noisy counts with the chosen bound, that bound, its coverage, and where they are in all."""
 
     keys: pa.Table
     outcome: Outcome
     keys_per_unit: int
     kept: Coverage | None
+    selected: Bools
 
 
 def find_then_count(
@@ -179,9 +180,18 @@ class FindThenCount(AfterSelection, NoisyCounts):
         ranked = pairs.rank(places[np.argsort(-sums[places], kind="stable")])
         keys = self.keys or (self._choose_keys(ranked, source) if len(places) else CANDIDATES[0])
         kept = self._draw_kept(ranked, keys, source) if self.kept_epsilon else None
-        counts = ranked.bound(keys).counts()
-        tokens = counts + rounded_gaussian(self.scale(keys), len(counts), source=source)
-        return Found(ranked.keys, Outcome(tokens, {} if self.keys else {"keys": keys}), keys, kept)
+        outcome = self._measure(ranked.bound(keys), keys, source)
+        return Found(ranked.keys, replace(outcome, drawn={} if self.keys else {"keys": keys}), keys, kept, selected)
+
+    def _measure(self, bounded: Pairs, keys: int, source: Source) -> Outcome:
+        """Return noisy counts of the selected keys, where units are counted in this number of them."""
+        counts = bounded.counts()
+        return Outcome(counts + rounded_gaussian(self.scale(keys), len(counts), source=source))
+
+    @property
+    def measured(self) -> int:
+        """The number of noisy numbers per key; each of them is a distance of 1/sigma."""
+        return 1
 
     def losses(self, ranked: Pairs) -> Ints:
         """Return the loss of each candidate; see the head of this module."""
@@ -215,7 +225,7 @@ class FindThenCount(AfterSelection, NoisyCounts):
     def distance(self) -> float:
         """The distance, in deviations, of Gaussians that step two is no easier to distinguish than, rounded up."""
         return upper(
-            lambda: (ball(_distance(self.choice_epsilon, self.kept_epsilon)) ** 2 + 1 / ball(self.sigma) ** 2).sqrt()
+            lambda: (ball(_distance(self.choice_epsilon, self.kept_epsilon)) ** 2 + self.measured / ball(self.sigma) ** 2).sqrt()
         )
 
     def _number(self, share: float, epsilon: float, power: float) -> tuple[float, float]:
@@ -224,7 +234,7 @@ class FindThenCount(AfterSelection, NoisyCounts):
     def _divergence(self, order: float) -> float:
         def cost() -> Ball:
             before = ball(self.choice_epsilon) ** 2 / 8 + ball(self.kept_epsilon) ** 2 / 2
-            return ball(order) * (before + 1 / ball(self.sigma) ** 2 / 2)
+            return ball(order) * (before + self.measured / ball(self.sigma) ** 2 / 2)
 
         return upper(cost)
 

@@ -15,9 +15,11 @@ import pyarrow as pa
 
 from dpsieve.engines.engine import Aggregation, Progress
 from dpsieve.engines.sql.columns import Column
+from dpsieve.engines.sql.totals import amount_names
 from dpsieve.engines.true_data import Counted, Pairs
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
 from dpsieve.privacy.guarantee import Weight
+from dpsieve.types import Floats
 from dpsieve.values.columns import as_numpy, in_utc, is_interrupt
 
 _T = TypeVar("_T")
@@ -107,11 +109,17 @@ def decode_counts(task: Aggregation, listed: pa.Table | None, answer: pa.Table) 
     if numbers.null_count and isinstance(measure, Weight):
         raise measure.too_wide()
     counts = as_numpy(numbers).astype(np.int64, copy=False)
+    columns = [answer.column(name) for name in amount_names(task.columns.totals)]
+    sums = np.array([as_numpy(column) for column in columns], np.int64) if columns else None
     if listed is not None:
         present, counts = counts, np.zeros(len(listed), np.int64)
-        counts[answer.column(0).to_numpy()] = present
+        places = answer.column(0).to_numpy()
+        counts[places] = present
+        if sums is not None:
+            some, sums = sums, np.zeros((len(sums), len(listed)), np.int64)
+            sums[:, places] = some
     first = as_numpy(answer.column("first")).astype(np.int64, copy=False) if "first" in answer.column_names else None
-    return Counted(name_keys(task, listed, answer), counts, first)
+    return Counted(name_keys(task, listed, answer), counts, first, sums)
 
 
 def decode_pairs(task: Aggregation, listed: pa.Table | None, answer: pa.Table) -> Pairs:
@@ -119,6 +127,7 @@ def decode_pairs(task: Aggregation, listed: pa.Table | None, answer: pa.Table) -
     keys = name_keys(task, listed, answer)
     numbers = np.arange(len(answer)) if listed is None else answer.column("k0").to_numpy()
     numbers = numbers.astype(np.int32)
+    added = [answer.column(name).combine_chunks() for name in amount_names(task.columns.totals)]
     if not task.columns.unit:
         order = np.argsort(answer.column("place").to_numpy())
         if listed is None:
@@ -126,15 +135,26 @@ def decode_pairs(task: Aggregation, listed: pa.Table | None, answer: pa.Table) -
         else:
             numbers = numbers[order]
         key_numbers = np.repeat(numbers, answer.column("n").to_numpy()[order])
-        return Pairs(keys, np.arange(len(key_numbers) + 1), key_numbers)
+        amounts = [_amounts(column.take(pa.array(order)).flatten()) for column in added]
+        return Pairs(keys, np.arange(len(key_numbers) + 1), key_numbers, np.array(amounts) if amounts else None)
     positions, firsts = (answer.column(name).combine_chunks() for name in ("p", "s"))
     sizes = positions.value_lengths().to_numpy()
     key_numbers = np.empty(int(sizes.sum()), np.int32)
-    key_numbers[positions.flatten().to_numpy() - 1] = np.repeat(numbers, sizes)
+    places = positions.flatten().to_numpy() - 1
+    key_numbers[places] = np.repeat(numbers, sizes)
+    values = np.empty((len(added), len(key_numbers))) if added else None
+    for i, column in enumerate(added):
+        assert values is not None
+        values[i, places] = _amounts(column.flatten())
     starts = np.sort(firsts.flatten().to_numpy()) - 1
     if len(starts) and starts[0]:
         raise UnreadableData("data was not read in the requested order. Pass it as a file or an Arrow table.")
-    return Pairs(keys, np.append(starts, len(key_numbers)), key_numbers)
+    return Pairs(keys, np.append(starts, len(key_numbers)), key_numbers, values)
+
+
+def _amounts(column: pa.Array) -> Floats:
+    """Return what pairs add, NaN where they have no number; whole numbers on the grid fit a float."""
+    return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
 
 
 def cast_known_keys(known: pa.Table, columns: list[Column]) -> pa.Table:

@@ -12,6 +12,7 @@ from dpsieve import validate
 from dpsieve.display import show_progress
 from dpsieve.engines.true_data import Counted, CountedByBound, NumberRows, Pairs
 from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.noise.totals import AnyTotal
 from dpsieve.privacy.guarantee import Contribution, Weight
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Columns:
         key: the names of the key columns; a key is one value in each of them.
         unit: the names of the columns of the privacy unit, which is one combination of their values; a null in any of
             them is a null unit. Empty if every row is its own unit. A single name may be passed as text.
+        totals: the columns of numbers that are added up per key; see `noise.totals`.
         rows: what is computed of each row first: a condition, and columns of the key.
 
     >>> Columns(("query",), "user_id").unit, Columns(("query",), ("tenant", "user_id")).shown_unit
@@ -40,6 +42,7 @@ class Columns:
 
     key: tuple[str, ...]
     unit: tuple[str, ...] = ()
+    totals: tuple[AnyTotal, ...] = ()
     rows: "RowExpressions | None" = None
 
     def __post_init__(self) -> None:
@@ -52,12 +55,12 @@ class Columns:
             return self
         plain = [name for name in self.key if name not in self.rows.derived]
         names = dict.fromkeys(name for name in (*plain, *self.rows.read) if name not in self.unit)
-        return _TableColumns(tuple(names), self.unit)
+        return _TableColumns(tuple(names), self.unit, self.totals)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The columns that are read, each once."""
-        return tuple(dict.fromkeys((*self.unit, *self.key)))
+        return tuple(dict.fromkeys((*self.unit, *self.key, *(total.column for total in self.totals))))
 
     @property
     def shown_unit(self) -> str:
@@ -72,13 +75,14 @@ class Columns:
         """
         known = list(names)
         requested = [("privacy_unit", name) for name in self.unit] + [(self.argument, name) for name in self.key]
+        requested += [(total.argument, total.column) for total in self.totals]
         for argument, name in requested:
             if known.count(name) > 1:
                 raise InvalidValue(
                     f"{argument}={name!r} is the name of several columns. Rename them.", argument=argument
                 )
             if name not in known:
-                taken = self.unit if argument == self.argument else self.names
+                taken = self.names if argument == "privacy_unit" else self.unit
                 fix = _advice(name, [other for other in known if other not in taken], listed, argument)
                 raise InvalidValue(f"{argument}={name!r} is not a column of the data. {fix}", argument=argument)
 

@@ -35,6 +35,7 @@ from dpsieve.engines.inputs.frames import is_database
 from dpsieve.engines.sql.columns import AS_TEXT, Column, quoted
 from dpsieve.engines.sql.dialects import SALT, columns_for, query_for, table_columns
 from dpsieve.engines.sql.queries import bounded_query, pairs_query, places_query
+from dpsieve.engines.sql.totals import amount_names
 from dpsieve.engines.true_data import Counted, CountedByBound, NumberRows, Pairs, units_by_place
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
 from dpsieve.values.columns import in_utf8, one_chunk, tried
@@ -73,7 +74,6 @@ SELECT CAST(attname AS text),
   CASE WHEN typtype = 'e' OR typname IN ('citext', 'name') THEN 'text' ELSE format_type(of, more) END
 FROM typed JOIN pg_catalog.pg_type ON oid = of WHERE typtype <> 'd' ORDER BY attnum"""
 _SETTINGS = f"SELECT pg_catalog.set_config('search_path', $1, false), pg_catalog.set_config('{SALT}', $2, false)"
-_LIST = pa.list_(pa.int64())
 _KNOWN, _ROWS = (f"dpsieve_{what}_{secrets.token_hex(8)}" for what in ("known", "rows"))  # no table has this name
 _HOW = "Pass a URL such as 'postgresql://user@host/database', or a connection of adbc_driver_postgresql."
 _TYPES = {
@@ -172,8 +172,9 @@ class Postgres(Engine):
         def under(keys: int, _: bool) -> Counted:
             kept = answer.filter(pc.less_equal(places, keys))
             first = pc.if_else(pc.equal(kept.column("place"), 1), kept.column("n"), pa.scalar(0, kept.column("n").type))
-            sums = kept.append_column("first", first).group_by(names).aggregate([("n", "sum"), ("first", "sum")])
-            return decode_counts(task, None, sums.rename_columns([*names, "n", "first"]))
+            added = ["n", "first", *amount_names(task.columns.totals)]
+            sums = kept.append_column("first", first).group_by(names).aggregate([(name, "sum") for name in added])
+            return decode_counts(task, None, sums.rename_columns([*names, *added]))
 
         units = units_by_place(places.to_numpy(), answer.column("n").to_numpy(), task.contribution.keys)
         return CountedByBound(units, under)
@@ -278,7 +279,7 @@ class _Session:
         task.report(1.0)
         check_units(task, table)
         kinds = [_TYPES.get(columns[name].kind) for name in task.columns.key] if known is None else [pa.int64()]
-        kinds += [_LIST if name in ("p", "s") else pa.int64() for name in table.column_names[len(kinds) :]]
+        kinds += [_kind_of_number(column.type) for column in table.columns[len(kinds) :]]
         return pa.table([_cast(*pair) for pair in zip(table.columns, kinds, strict=True)], names=table.column_names)
 
 
@@ -302,6 +303,13 @@ def _step(connection: Any, table: Parts, act: Callable[[], _T]) -> _T:
     except BaseException:
         tried(connection.rollback)
         raise
+
+
+def _kind_of_number(kind: pa.DataType) -> pa.DataType:
+    """Return the type of a column of numbers: places and counts are whole, what units add may be a double."""
+    inner = kind.value_type if pa.types.is_list(kind) else kind
+    number = pa.float64() if pa.types.is_floating(inner) else pa.int64()
+    return pa.list_(number) if pa.types.is_list(kind) else number
 
 
 def _cast(column: pa.ChunkedArray, kind: pa.DataType | None) -> pa.Array:

@@ -17,7 +17,7 @@ import secrets
 import sys
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -35,11 +35,12 @@ from dpsieve.engines.inputs.frames import is_spark, open_source, unchanged
 from dpsieve.engines.sql.columns import Column
 from dpsieve.engines.sql.dialects import BUILTIN, columns_for, query_for, table_columns
 from dpsieve.engines.sql.queries import bounded_query, places_query
+from dpsieve.engines.sql.totals import amount_names
 from dpsieve.engines.true_data import Counted, CountedByBound, units_by_place
 from dpsieve.errors import InvalidType, InvalidValue, UnreadableData
 from dpsieve.locks import private_folder
 from dpsieve.privacy.guarantee import Weight
-from dpsieve.privacy.mechanism import Mechanism, Outcome
+from dpsieve.privacy.mechanism import Mechanism, Outcome, totals_of
 from dpsieve.publication.release import draw_keys
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Ints
@@ -105,24 +106,26 @@ class Spark(Engine):
         """Return data as a DataFrame, and the columns as the query writes them."""
         frame = self._frame(data)
         types = _types(frame)
-        listed = is_spark(data) or not is_text(open_source(data))
-        columns.of_table.check_present([name for name, _ in types], listed=listed)
+        texts = not is_spark(data) and is_text(open_source(data))
+        columns.of_table.check_present([name for name, _ in types], listed=not texts)
         if columns.rows is not None:
             frame = _guard(lambda: _derive(frame, dict(types), columns))
             types = _types(frame)
-        return frame, columns_for("spark", dict(types), columns)
+        return frame, columns_for("spark", dict(types), columns, texts=texts)
 
     def aggregate(self, data: Any, task: Aggregation) -> Counted:
         counts, listed = self._count(data, task, bounded_query)
-        return SparkCounted(counts, counts.frame, task.columns.key, listed)
+        return SparkCounted(counts, counts.frame, task.columns, listed)
 
     def read_by_bound(self, data: Any, task: Aggregation) -> CountedByBound:
         counts, _ = self._count(data, task, places_query)
-        key, names = task.columns.key, [f"k{i}" for i in range(len(task.columns.key))]
-        sums = _guard(lambda: _sum(counts.frame, "place").toArrow())
+        names, numbers = [f"k{i}" for i in range(len(task.columns.key))], number_names(task.columns)
+        sums = _guard(lambda: _sum(counts.frame, ["place"]).toArrow())
 
         def under(keys: int, _: bool) -> Counted:
-            return SparkCounted(counts, _sum(counts.frame.where(f"place <= {int(keys)}"), *names), key)
+            return SparkCounted(
+                counts, _sum(counts.frame.where(f"place <= {int(keys)}"), names, numbers), task.columns
+            )
 
         units = units_by_place(sums.column(0).to_numpy(), sums.column(1).to_numpy(), task.contribution.keys)
         return CountedByBound(units, under)
@@ -192,7 +195,9 @@ class _Counts:
         """Draw in the executors, write what is reported, and read it."""
         from pyspark.sql.types import LongType, StructField, StructType
 
-        schema = StructType([*counts.schema.fields[:-1], StructField("token", LongType(), False)])
+        totals, fields = len(totals_of(mechanism)), counts.schema.fields
+        added = [StructField(name, LongType(), False) for name in ("token", *map("sum{}".format, range(totals)))]
+        schema = StructType([*fields[: len(fields) - len(added)], *added])
         draw = partial(draw_batches, mechanism, secrets.token_hex(8), dpsieve.__version__)
         with private_folder() if self._folder is None else nullcontext(self._folder) as folder:
             path = f"{folder}/{self._name}"
@@ -210,18 +215,18 @@ class SparkCounted(Counted):
 
     _source: _Counts
     _counts: Any
-    _key: tuple[str, ...]
+    _columns: Columns
     _listed: pa.Table | None
 
-    def __init__(self, source: _Counts, counts: Any, key: tuple[str, ...], listed: pa.Table | None = None) -> None:
-        """Take counts with k0, k1, ... and n; with a public list, k0 is a place in it."""
-        vars(self).update(_source=source, _counts=counts, _key=key, _listed=listed)
+    def __init__(self, source: _Counts, counts: Any, columns: Columns, listed: pa.Table | None = None) -> None:
+        """Take counts with k0, k1, ..., n and sums a0, ...; with a public list, k0 is a place in it."""
+        vars(self).update(_source=source, _counts=counts, _columns=columns, _listed=listed)
 
     @property
     def keys(self) -> NoReturn:
         raise InvalidType("true counts of Spark stay in its executors, and this needs them here. Use another engine.")
 
-    frequencies = keys
+    frequencies = sums = keys  # type: ignore[assignment]
 
     @property
     def summands(self) -> Ints:
@@ -234,17 +239,22 @@ class SparkCounted(Counted):
             raise InvalidValue("source cannot be sent to the executors, where Spark draws.", argument="source")
         mechanism.certify()
         table = _guard(lambda: self._source.draw(self._all_counts(), mechanism), _LOST)
-        keys = table.drop_columns(["token"])
+        names = [name for name in table.column_names if name.startswith("sum")]
+        sums = np.array([table.column(name).to_numpy() for name in names], np.int64) if names else None
+        keys = table.drop_columns(["token", *names])
         if self._listed is not None:
             keys = self._listed.drop_columns(["i"]).take(table.column("k0"))
-        return keys.rename_columns(list(self._key)), Outcome(table.column("token").to_numpy())
+        return keys.rename_columns(list(self._columns.key)), Outcome(table.column("token").to_numpy(), sums=sums)
 
     def _all_counts(self) -> Any:
         """Return the counts, with zeros for what is listed and does not occur."""
         if self._listed is None:
             return self._counts
-        zeros = self._source.session.createDataFrame(self._listed.select(["i"])).selectExpr("i k0", "0L n")
-        return _sum(self._counts.union(zeros), "k0")  # a join might go through the driver
+        zeros = self._source.session.createDataFrame(self._listed.select(["i"])).selectExpr(
+            "i k0", *(f"0L {name}" for name in number_names(self._columns))
+        )
+        # A join might go through the driver.
+        return _sum(self._counts.union(zeros), ["k0"], number_names(self._columns))
 
 
 def _types(frame: Any) -> list[tuple[str, str]]:
@@ -256,10 +266,16 @@ def _builtin(call: str) -> str:
     return ".".join([*BUILTIN, call])
 
 
-def _sum(frame: Any, *names: str) -> Any:
+def number_names(columns: Columns) -> list[str]:
+    """Return the names of the columns that are added up: n, and a0, ... of totals."""
+    return ["n", *amount_names(columns.totals)]
+
+
+def _sum(frame: Any, names: list[str], numbers: Sequence[str] = ("n",)) -> Any:
     where = "pyspark.sql.connect.functions" if ".connect." in type(frame).__module__ else "pyspark.sql.functions"
-    total = importlib.import_module(where).expr(_builtin("sum(n)"))
-    return frame.groupBy(*names).agg(total).toDF(*names, "n")
+    expression = importlib.import_module(where).expr
+    totals = [expression(_builtin(f"sum({number})")) for number in numbers]
+    return frame.groupBy(*names).agg(*totals).toDF(*names, *numbers)
 
 
 def _session() -> Any:
@@ -409,7 +425,7 @@ def draw_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Draw for one partition: its last column, n, is replaced by tokens, and rows that are not reported are dropped.
 
-    This runs in executors. The mechanism has a new name in each draw, by which the tasks of one process share its
+    With totals, so are the sums in the columns after n. This runs in executors. The mechanism has a new name in each draw, by which the tasks of one process share its
     tables. Randomness comes from a stream keyed by the operating system of the executor, one per process, so a
     repeated task makes new draws. The result is sorted by key. Only the kind of an error is reported.
     """
@@ -418,14 +434,21 @@ def draw_batches(
     def draw() -> list[pa.Table]:
         tables = []
         for batch in batches:
-            keys = pa.Table.from_batches([batch]).drop_columns(["n"])
-            shown, outcome = draw_keys(_certified(mechanism, name), keys, batch.column("n").to_numpy(), resolve(None))
-            tables.append(shown.append_column("token", pa.array(outcome.tokens)))
+            place = batch.schema.names.index("n")
+            keys, numbers = pa.Table.from_batches([batch]).select(batch.schema.names[:place]), batch.columns[place:]
+            totals = {"sums": np.array([column.to_numpy() for column in numbers[1:]])} if numbers[1:] else {}
+            true = numbers[0].to_numpy()
+            shown, outcome = draw_keys(_certified(mechanism, name), keys, true, resolve(None), **totals)
+            shown = shown.append_column("token", pa.array(outcome.tokens))
+            for i, row in enumerate(() if outcome.sums is None else outcome.sums):
+                shown = shown.append_column(f"sum{i}", pa.array(row))
+            tables.append(shown)
         return tables
 
     if tables := translate_errors(draw, lambda error: RuntimeError(f"the draw failed with {type(error).__name__}")):
         table = pa.concat_tables(tables)
-        yield from table.take(order_of(table.drop_columns(["token"]))).to_batches()
+        keys = [name for name in table.column_names if name.startswith("k")]
+        yield from table.take(order_of(table.select(keys))).to_batches()
 
 
 def _certified(mechanism: Mechanism, name: str) -> Mechanism:

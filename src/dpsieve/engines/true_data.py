@@ -7,8 +7,9 @@ import math
 import weakref
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -34,11 +35,13 @@ class Counted:
             under their own names; no row is null in any column and no two rows are equal.
         frequencies: the count or the sum of weights of each key; 0 only for keys of a public list.
         first: where asked for, the count of each key if units keep only their first key.
+        sums: for each total that was asked for, the sum per key of what units add on the grid (`noise.totals`).
     """
 
     keys: pa.Table
     frequencies: Ints
     first: Ints | None = None
+    sums: Ints | None = None
 
     def __repr__(self) -> str:
         return "<Counted: true frequencies, not to be published>"
@@ -56,7 +59,23 @@ class Counted:
         """
         with timed("certify"):
             mechanism.certify()
-        return draw_keys(mechanism, self.keys, self.frequencies, source)
+        return draw_keys(mechanism, self.keys, self.frequencies, source, **self._options)
+
+    def draw_with_rest(self, mechanism: Mechanism, source: Source) -> tuple[pa.Table, Outcome, "Counted"]:
+        """Return the same, and the true numbers of the keys that are not reported."""
+        mechanism.certify()
+        last: Any = mechanism.last
+        outcome: Outcome = last.draw(self.frequencies, source=source, **self._options)
+        shown, others = np.flatnonzero(outcome.tokens), np.flatnonzero(outcome.tokens == 0)
+        sums = None if outcome.sums is None else outcome.sums[:, shown]
+        reported = replace(outcome, tokens=outcome.tokens[shown], sums=sums)
+        rest = None if self.sums is None else self.sums[:, others]
+        unreported = Counted(self.keys.take(pa.array(others)), self.frequencies[others], sums=rest)
+        return self.keys.take(pa.array(shown)), reported, unreported
+
+    @property
+    def _options(self) -> dict[str, Ints]:
+        return {} if self.sums is None else {"sums": self.sums}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -72,11 +91,14 @@ class Pairs:
         starts: unit u has key_numbers[starts[u]] to key_numbers[starts[u + 1] - 1]; one entry more than there are
             units.
         key_numbers: row numbers in `keys`; no unit has a key twice.
+        amounts: for each total that was asked for, what each pair adds: on the grid, or in steps, NaN without a number,
+            where bounds are still to be chosen (`noise.totals`).
     """
 
     keys: pa.Table
     starts: Ints
     key_numbers: NDArray[np.int32]
+    amounts: Floats | None = None
 
     @classmethod
     def of(cls, units: Iterable[Iterable[Hashable]]) -> "Pairs":
@@ -110,7 +132,7 @@ class Pairs:
         sizes = self.sizes
         if int(sizes.max(initial=0)) <= most:
             return self
-        if len(self.key_numbers) < _COMPILED_FROM:
+        if len(self.key_numbers) < _COMPILED_FROM or self.amounts is not None:
             return self.filter(np.arange(len(self.key_numbers)) - np.repeat(self.starts[:-1], sizes) < most)
         from dpsieve.engines.duckdb.compiled.pair_loops import first_keys
 
@@ -120,7 +142,7 @@ class Pairs:
         """Return the pairs of the selected keys; all units stay, also those without a key."""
         number = np.cumsum(selected, dtype=np.int32) - np.int32(1)
         pairs = self.filter(selected[self.key_numbers])
-        return Pairs(self.keys.filter(selected), pairs.starts, number[pairs.key_numbers])
+        return Pairs(self.keys.filter(selected), pairs.starts, number[pairs.key_numbers], pairs.amounts)
 
     def rank(self, order: Ints) -> "Pairs":
         """Return the pairs of the keys in `order`, renumbered in this order; the keys of each unit are sorted by it."""
@@ -129,14 +151,19 @@ class Pairs:
         rank = np.full(self.keys.num_rows, -1, np.int32)
         rank[order] = np.arange(len(order), dtype=np.int32)
         ranks = rank[self.key_numbers]
-        starts, key_numbers = self.filter(ranks >= 0).starts, ranks[ranks >= 0]
+        some = self.filter(ranks >= 0)
+        starts, key_numbers, keys = some.starts, ranks[ranks >= 0], self.keys.take(pa.array(order))
+        if some.amounts is not None:
+            by_unit = np.lexsort((key_numbers, np.repeat(np.arange(len(starts) - 1), np.diff(starts))))
+            return Pairs(keys, starts, key_numbers[by_unit], some.amounts[:, by_unit])
         sort_keys(starts, key_numbers)
-        return Pairs(self.keys.take(pa.array(order)), starts, key_numbers)
+        return Pairs(keys, starts, key_numbers)
 
     def filter(self, selected: Bools) -> "Pairs":
         """Return the selected pairs, with all units and all keys."""
         before = np.concatenate([np.zeros(1, np.int64), np.cumsum(selected, dtype=np.int64)])
-        return Pairs(self.keys, before[self.starts], self.key_numbers[selected])
+        amounts = None if self.amounts is None else self.amounts[:, selected]
+        return Pairs(self.keys, before[self.starts], self.key_numbers[selected], amounts)
 
     def counts(self) -> Ints:
         """Return the number of units of each key."""
@@ -151,8 +178,18 @@ class Pairs:
     def count(self, first: Ints | None = None) -> Counted:
         """Return the keys that some unit has, with their numbers of units, and `first` of these keys."""
         counts = self.counts()
-        some = np.flatnonzero(counts)
-        return Counted(self.keys.take(pa.array(some)), counts[some], None if first is None else first[some])
+        some, sums = np.flatnonzero(counts), self.sums()
+        return Counted(
+            self.keys.take(pa.array(some)), counts[some], None if first is None else first[some],
+            None if sums is None else sums[:, some],
+        )  # fmt: skip
+
+    def sums(self) -> Ints | None:
+        """Return, for each total, the sum per key of what units add on the grid: whole numbers below 2^53 in floats."""
+        if self.amounts is None:
+            return None
+        each = [np.bincount(self.key_numbers, row, minlength=self.keys.num_rows) for row in self.amounts]
+        return np.array(each).astype(np.int64)
 
     def weights(self, weight: Weight) -> Ints:
         """Return the sum of the weights of each key, as an engine computes it."""
@@ -207,16 +244,21 @@ class CountedByBound(AbstractContextManager["CountedByBound"]):
 
 
 class FromPairs(CountedByBound):
-    """Counts from pairs in memory."""
+    """Counts from pairs in memory; keys that are `listed` are all counted, also those that do not occur."""
 
-    def __init__(self, pairs: Pairs, most_pairs: float = math.inf) -> None:
-        units = units_by_size(pairs.sizes)
-        super().__init__(units, partial(_count_under, pairs), read_pairs=lambda: pairs, most_pairs=most_pairs)
-        self.pairs = pairs
+    def __init__(self, pairs: Pairs, most_pairs: float = math.inf, *, listed: bool = False) -> None:
+        units, count = units_by_size(pairs.sizes), _count_listed if listed else _count_under
+        super().__init__(units, partial(count, pairs), read_pairs=lambda: pairs, most_pairs=most_pairs)
+        self.pairs, self.listed = pairs, listed
 
 
 def _count_under(pairs: Pairs, keys: int, with_first: bool) -> Counted:
     return pairs.bound(keys).count(pairs.bound(1).counts() if with_first else None)
+
+
+def _count_listed(pairs: Pairs, keys: int, _: bool) -> Counted:
+    bounded = pairs.bound(keys)
+    return Counted(bounded.keys, bounded.counts(), sums=bounded.sums())
 
 
 def units_by_place(places: Ints, numbers: Ints, most: int) -> Ints:

@@ -108,7 +108,7 @@ def _choose_unknown(
 
     if method in _PER_UNIT:
         return Choice(per_unit(method), method, _REQUESTED)
-    share = _share(keys, epsilon, delta)
+    share = share_of_keys(keys, epsilon, delta)
     small = share.epsilon < SMALLEST_EPSILON or share.delta < SMALLEST_DELTA
     if small and (method != "auto" or scheme is not None):
         raise InvalidValue(
@@ -186,7 +186,7 @@ def _per_key(method: str, share: Share, rows: int, scheme: Scheme | None, unit: 
 
 
 @lru_cache(maxsize=64)
-def _share(keys: int, epsilon: float, delta: float) -> Share:
+def share_of_keys(keys: int, epsilon: float, delta: float) -> Share:
     """Return the (epsilon, delta) of each key, with delta split such that keys of the lowest frequency are reported."""
     if keys == 1:
         return Share(epsilon, delta)
@@ -261,7 +261,7 @@ def _half_above(half: Callable[[float, float, int], float], min_units: int) -> C
 
 
 def _half_divided(epsilon: float, delta: float, keys: int) -> float:
-    return _half(_share(keys, epsilon, delta))
+    return _half(share_of_keys(keys, epsilon, delta))
 
 
 def histogram_for(request: ReleaseRequest) -> KeysPerUnit | None:

@@ -118,7 +118,7 @@ class NumberRequest(Request):
         from dpsieve.engines.engine import NumberColumns
 
         assert self.column is not None
-        return NumberColumns(self.column, self.privacy_unit, self.rows)
+        return NumberColumns(self.column, self.privacy_unit, rows=self.rows)
 
     @property
     def box(self) -> "tuple[Floats, Floats]":

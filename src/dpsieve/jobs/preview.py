@@ -28,7 +28,7 @@ Job = Literal[
 ]  # fmt: skip
 # For each job: its module, its request, and the function that plans it.
 _JOBS = {
-    "release": ("release", "ReleaseRequest", "plan_release"),
+    "release": ("release", "TableRequest", "plan_release"),
     "discover": ("discover", "DiscoverRequest", "plan_discover"),
     "top_k": ("discover", "TopKRequest", "plan_top_k"),
     "hitting_set": ("discover", "HittingSetRequest", "plan_hitting_set"),

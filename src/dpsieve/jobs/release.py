@@ -21,6 +21,8 @@ from dpsieve.jobs.preview import Preview, noise_by_bound
 from dpsieve.jobs.request import Goal, Method, ReleaseRequest, document
 from dpsieve.jobs.run import Plan, run
 from dpsieve.jobs.table import ALL_KEYS, Table, check_columns
+from dpsieve.jobs.table_request import TableRequest
+from dpsieve.jobs.totals import plan_totals
 from dpsieve.noise.keys_per_unit import KeysPerUnit, Sizes, units_by_size
 from dpsieve.noise.private_total import PrivateTotal, private_scheme
 from dpsieve.privacy.guarantee import Contribution, Guarantee
@@ -48,7 +50,7 @@ _FOUND_FIRST = "most units hold one key: keys are found by that, and the rest of
 _AFTER_CHOICE = "chosen with the bound, from a private histogram of keys per unit"
 
 
-@document(ReleaseRequest)
+@document(TableRequest)
 def release(
     data: Any,
     *,
@@ -63,6 +65,9 @@ def release(
     sample_size: int | None = None,
     method: Method = "auto",
     known_keys: Any = None,
+    sums: Any = None,
+    means: Any = None,
+    rest: bool = False,
     report_coverage: bool | None = None,
     min_units: int = 1,
     where: str | None = None,
@@ -88,13 +93,15 @@ def release(
     >>> release(log, key="query", privacy_unit="user", epsilon=1.0, delta=1e-8).table.column("query").to_pylist()
     ['milk', 'tea']
     """
-    request = ReleaseRequest.of(locals())
+    request = TableRequest.of(locals())
     plan = plan_release(request, Table.of(data, table, engine, request.allow_null_units, progress))
     return run(plan, ledger=ledger, note=note, source=source)
 
 
 def plan_release(request: ReleaseRequest, table: Table | None) -> Plan[Any, Release]:
     """Return the plan of a release; without a table it can only be previewed."""
+    if isinstance(request, TableRequest) and (request.totals or request.rest):
+        return plan_totals(request, table)
     if request.two_steps or request.way == FIND_FIRST:
         _check_pairs(table)
     if request.two_steps and not request.chooses_bound:

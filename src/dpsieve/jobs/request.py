@@ -208,7 +208,7 @@ class KeyRequest(Request):
         """The columns that are read."""
         from dpsieve.engines.engine import Columns
 
-        return Columns(self.key, self.privacy_unit, self.rows)
+        return Columns(self.key, self.privacy_unit, rows=self.rows)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -81,9 +81,12 @@ class Table:
         """Return the keys with their counts, or sums of weights."""
         return self._read(self.engine.aggregate, "bound and count", source, columns, contribution, measure, known)
 
-    def pairs(self, columns: Columns, contribution: Contribution, source: Source) -> Pairs:
+    def pairs(
+        self, columns: Columns, contribution: Contribution, source: Source, *, known: pa.Table | None = None
+    ) -> Pairs:
         """Return which unit keeps which keys."""
-        return self._read(self.engine.read_pairs, "bound", source, columns, Contribution(contribution.keys))
+        keys = Contribution(contribution.keys)
+        return self._read(self.engine.read_pairs, "bound", source, columns, keys, COUNT, known)
 
     def counts_by_bound(self, columns: Columns, source: Source) -> CountedByBound:
         """Return the counts under every bound on the keys per unit."""

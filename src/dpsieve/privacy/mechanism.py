@@ -31,10 +31,14 @@ _USES = "Pass mechanisms, each with how often it is used: (Use(channel, 3),)."
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What a draw produced: a token for each key, an int64, and public numbers beside them, such as a noisy total."""
+    """What a draw produced: a token for each key, an int64, and public numbers beside them, such as a noisy total.
+
+    `sums` has a row of noisy centred sums, int64, for each of the mechanism's totals.
+    """
 
     tokens: Ints
     drawn: Drawn = field(default_factory=dict)
+    sums: Ints | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,11 +87,13 @@ class Mechanism(Checked, ABC):
     Attributes:
         name: the name under which it is registered.
         selects_keys: whether it publishes keys and nothing else.
+        adds_rest: whether it publishes a row about the keys that the mechanism before it withheld.
         reports_coverage: whether the budget includes the coverage estimate.
     """
 
     name: ClassVar[str]
     selects_keys: ClassVar[bool] = False
+    adds_rest: ClassVar[bool] = False
     reports_coverage: bool = False
 
     @property
@@ -194,6 +200,11 @@ class Counting(Mechanism):
         """Return whether all of these tokens can be drawn, judged by public numbers."""
 
 
+def totals_of(mechanism: Mechanism) -> tuple[Any, ...]:
+    """Return the totals that a mechanism publishes beside a count per key; see `dpsieve.noise.totals`."""
+    return getattr(mechanism.last, "totals", ())
+
+
 def from_json(data: Any) -> Mechanism:
     """Make the mechanism again whose `to_json` is given; anything else is refused."""
     return decode(data, Mechanism)  # type: ignore[type-abstract]
@@ -271,7 +282,11 @@ class Composed(Counting):
     @property
     def last(self) -> Counting:
         """The mechanism whose output is published; where that is not counts, it cannot read tokens."""
-        return cast(Counting, self.uses[-1].mechanism)
+        return cast(Counting, self._last_use.mechanism)
+
+    @property
+    def _last_use(self) -> Use:
+        return next((use for use in reversed(self.uses) if not use.mechanism.adds_rest), self.uses[-1])
 
     def certify(self) -> Certificate:
         return self._certificate
@@ -336,10 +351,10 @@ class Composed(Counting):
         return self._all_uses(self.last.contribution)
 
     def contribution_given(self, drawn: Drawn) -> Contribution:
-        return self._all_uses(self.last.contribution_given(drawn))
+        return self._all_uses(self.last.contribution_given(self._counting(drawn)))
 
     def _all_uses(self, one: Contribution) -> Contribution:
-        times = self.uses[-1].times
+        times = self._last_use.times
         return one if times == 1 else replace(one, keys=one.keys * times)
 
     def spends(self) -> tuple[Spend, ...]:
@@ -349,6 +364,17 @@ class Composed(Counting):
     @property
     def table_rows(self) -> int | None:
         return sum(use.mechanism.table_rows or 0 for use in self.uses) or None
+
+    @property
+    def rest(self) -> Mechanism | None:
+        """What publishes a row about the keys that are withheld; None where nothing does."""
+        return next((use.mechanism for use in self.uses if use.mechanism.adds_rest), None)
+
+    def _counting(self, drawn: Drawn) -> Drawn:
+        """Return the drawn numbers of the mechanism that counts keys; raise unless the others are of the rest."""
+        if self.rest is None:
+            return drawn
+        return cast(Drawn, self.rest.reader(drawn).other)
 
     @property
     def reports_all(self) -> bool:
@@ -371,7 +397,7 @@ class Composed(Counting):
         return getattr(self.last, "least_count", 1)  # a selector has no counts
 
     def reader(self, drawn: Drawn) -> Any:
-        return self.last.reader(drawn)
+        return self.last.reader(self._counting(drawn))
 
     def possible(self, tokens: Ints) -> bool:
         return self.last.possible(tokens)

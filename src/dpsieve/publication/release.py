@@ -18,7 +18,8 @@ from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.estimation.estimated_sums import EstimatedSum, row_weights
 from dpsieve.noise.keys_per_unit import Coverage
 from dpsieve.privacy.guarantee import Contribution
-from dpsieve.privacy.mechanism import Counting, Drawn, Mechanism, Outcome
+from dpsieve.noise.totals import GRID, columns_of, describe_rest, table_names
+from dpsieve.privacy.mechanism import Counting, Drawn, Mechanism, Outcome, totals_of
 from dpsieve.publication.folders import MAIN
 from dpsieve.publication.publication import Notes, Publication
 from dpsieve.randomness.source import Source, resolve
@@ -73,12 +74,38 @@ class Release(Publication):
             after units were cut to what each may add: `notes.bounded` states it, and the share of pairs left out.
         tokens: what the mechanism drew for each row of the table, integers in units of 1/`mechanism.resolution` of a
             frequency; None with keys only.
+        sums: with totals, the noisy centred sums of each total, as integers, from which their columns in the table
+            come; see `dpsieve.noise.totals`.
     """
 
     when_empty: ClassVar[str] = "No key was frequent enough: dpsieve.preview says how frequent a key must be."
 
     mechanism: Counting
     tokens: Ints | None = field(default=None, kw_only=True)
+    sums: Ints | None = field(default=None, kw_only=True)
+
+    @property
+    def totals(self) -> tuple[Any, ...]:
+        """The totals and means in the table, each with its column and bounds."""
+        return totals_of(self.mechanism)
+
+    @property
+    def rest(self) -> dict[str, Any] | None:
+        """What is not in the table: the number of pairs of units and keys, and their totals; None if not asked for.
+
+        With the names of the table's columns: `count`, `low`, `high`, and those of each total. Noise may make it
+        negative, except for the count.
+        """
+        rest: Any = getattr(self.mechanism, "rest", None)
+        return None if rest is None else rest.row(self.drawn, tuple(self.keys.column_names))
+
+    @property
+    def bounded(self) -> str:
+        """What counts and totals are of, and what is not in the table, in sentences."""
+        rest = [] if self.rest is None else [describe_rest(self.rest)]
+        names = [] if self.sums is None else table_names(self.totals, self.keys.column_names)
+        totals = [f"{name} is the {total}." for total, (name, *_) in zip(self.totals, names, strict=False)]
+        return " ".join(filter(None, [super().bounded, *totals, *rest]))
 
     @property
     def keys(self) -> pa.Table:
@@ -207,22 +234,37 @@ class Release(Publication):
             fits = tokens.dtype == np.int64 and tokens.shape == (len(self),)
             if not fits or not self.mechanism.possible(tokens):
                 raise InvalidValue(f"table has tokens that the mechanism cannot give out. {_FIX}")
-            expected = with_counts(self.mechanism, self.drawn, keys, tokens)
+            self._check_sums()
+            expected = with_counts(self.mechanism, self.drawn, keys, tokens, self.sums)
         if len(self) > (self.mechanism.most_keys or len(self)) or not _agree(self.table, expected):
             raise InvalidValue(f"table has other rows or columns than its tokens tell. {_FIX}")
 
+    def _check_sums(self) -> None:
+        shape = (len(totals_of(self.mechanism)), len(self))
+        is_right = self.sums is None if not shape[0] else self.sums is not None and self.sums.shape == shape
+        if not is_right or (self.sums is not None and self.sums.dtype != np.int64):
+            raise InvalidValue(f"table has sums that the mechanism cannot give out. {_FIX}")
+
     def tables(self) -> dict[str, pa.Table]:
-        """Return the table with its tokens, as it is saved."""
+        """Return the table with its tokens, and the sums after them, as it is saved."""
         more = super().tables()
-        return more if self.tokens is None else {**more, MAIN: self.table.append_column("token", pa.array(self.tokens))}
+        if self.tokens is None:
+            return more
+        table = self.table.append_column("token", pa.array(self.tokens))
+        for i, row in enumerate(() if self.sums is None else self.sums):
+            table = table.append_column(_free_name(f"sum_{i}", table.column_names), pa.array(row))
+        return {**more, MAIN: table}
 
     @classmethod
     def from_tables(cls, tables: dict[str, pa.Table], mechanism: Mechanism, **other: Any) -> Self:
         """Make a release from its saved tables."""
-        table, tokens = tables.pop(MAIN), None
+        table, saved = tables.pop(MAIN), {}
         if "token" in table.column_names:
-            tokens, table = table.column("token").to_numpy(), table.drop_columns(["token"])
-        return super().from_tables({MAIN: table, **tables}, mechanism, tokens=tokens, **other)
+            place = table.column_names.index("token")
+            saved["tokens"], *sums = (column.to_numpy() for column in table.columns[place:])
+            table = table.select(range(place))
+            saved |= {"sums": np.array(sums)} if sums else {}
+        return super().from_tables({MAIN: table, **tables}, mechanism, **saved, **other)
 
     def _tokens(self) -> Ints:
         if self.tokens is None:
@@ -259,7 +301,7 @@ def draw_release(
 
 
 def draw_keys(
-    mechanism: Mechanism, keys: pa.Table, numbers: Any, source: Source, **options: bool
+    mechanism: Mechanism, keys: pa.Table, numbers: Any, source: Source, **options: Any
 ) -> tuple[pa.Table, Outcome]:
     """Draw from a certified mechanism that treats each key alone; return the reported keys and their outcome."""
     last: Any = mechanism.last
@@ -268,7 +310,8 @@ def draw_keys(
     if last.reports_all:
         return keys, outcome
     reported = np.flatnonzero(outcome.tokens)
-    return keys.take(as_arrow(reported)), replace(outcome, tokens=outcome.tokens[reported])
+    sums = None if outcome.sums is None else outcome.sums[:, reported]
+    return keys.take(as_arrow(reported)), replace(outcome, tokens=outcome.tokens[reported], sums=sums)
 
 
 def release_of(
@@ -285,11 +328,13 @@ def release_of(
     refuse_equal(table)
     order = order_of(table)
     table, tokens = table.take(order), outcome.tokens[as_numpy(order)]
-    whole = table if keys_only else with_counts(mechanism, outcome.drawn, table, tokens)
+    sums = None if outcome.sums is None or keys_only else outcome.sums[:, as_numpy(order)]
+    whole = table if keys_only else with_counts(mechanism, outcome.drawn, table, tokens, sums)
     return Release(
         whole,
         mechanism,
         tokens=None if keys_only else tokens,
+        sums=sums,
         drawn=outcome.drawn,
         unsafe_to_publish=not source.publishable,
         notes=notes or Notes(),
@@ -306,30 +351,42 @@ def _stated(words: str) -> Contribution | None:
     )
 
 
-def with_counts(mechanism: Counting, drawn: Drawn, keys: pa.Table, tokens: Ints) -> pa.Table:
-    """Return the keys with the columns that their tokens give; see `Release.table`."""
-    reading = mechanism.reader(drawn).read(tokens)
+def _free_name(name: str, taken: list[str]) -> str:
+    return _free_name(f"{name}_", taken) if name in taken else name
+
+
+def with_counts(
+    mechanism: Counting, drawn: Drawn, keys: pa.Table, tokens: Ints, sums: Ints | None = None
+) -> pa.Table:
+    """Return the keys with the columns that their tokens and sums give; see `Release.table`."""
+    reader = mechanism.reader(drawn)
+    reading, only_upper = reader.read(tokens), np.zeros(len(tokens), np.bool_)
     columns = {name: as_arrow(values) for name, values in vars(reading).items()}
     if mechanism.withholds:
         least = mechanism.least_count
         only_upper = (reading.low <= least) & (reading.high > least)
         columns["count"] = pa.array(reading.count, mask=only_upper)
         columns["bound"] = pc.if_else(pa.array(only_upper), *BOUNDS)
+    if sums is not None:
+        steps = tokens * (GRID // mechanism.last.resolution)
+        names = keys.column_names
+        columns |= columns_of(totals_of(mechanism), names, steps, sums, reader.half_width_of, only_upper)
     for name, values in columns.items():
         keys = keys.append_column(name, values)
     return keys
 
 
 def _agree(table: pa.Table, expected: pa.Table) -> bool:
-    """Return whether two tables with the same keys are the same, but for the last digits of the weight."""
+    """Return whether two tables with the same keys are the same, but for the last digits of real numbers."""
     if not table.schema.equals(expected.schema):
         return False
-    if "weight" in table.column_names:
-        if table.column("weight").null_count:
-            return False
-        found, wanted = (one.column("weight").to_numpy() for one in (table, expected))
-        if not (np.abs(found - wanted) <= 1e-9 * np.abs(wanted)).all():
-            return False
     added = table.column_names[len(key_names(table.column_names)) :]  # not the keys: one of NaN equals no other
-    told = [name for name in added if name != "weight"]
+    real = [name for name in added if pa.types.is_floating(table.schema.field(name).type)]
+    for found, wanted in ((table.column(name), expected.column(name)) for name in real):
+        if not found.is_null().equals(wanted.is_null()):
+            return False
+        off, true = (pc.abs(one).drop_null().to_numpy() for one in (pc.subtract(found, wanted), wanted))
+        if not (off <= 1e-9 * np.maximum(true, true.max(initial=0.0))).all():
+            return False
+    told = [name for name in added if name not in real]
     return bool(table.select(told).equals(expected.select(told)))

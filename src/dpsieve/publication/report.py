@@ -404,7 +404,7 @@ def _certificate(certificate: Certificate) -> str:
 
 def _kept(made: Publication) -> str:
     """Return the section on what is counted, where the coverage is reported."""
-    if made.notes.coverage is None:
+    if made.notes.coverage is None and not (isinstance(made, Release) and (made.totals or made.rest)):
         return ""
     return f"<section><h2>What is counted</h2><p>{escape(made.bounded)}</p></section>"
 

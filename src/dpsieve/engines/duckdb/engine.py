@@ -121,6 +121,9 @@ class DuckDB(Engine):
         for column in present if columns.rows is None else derive(columns, present, "")[1].values():
             if column.name in columns.key:
                 _check_type(column, columns, source)
+            for total in columns.totals:
+                if total.column == column.name:
+                    column.check_number(texts=is_text(source), argument=total.argument)
 
     def _describe(self, source: Source) -> list[Column]:
         with self._session(source) as (connection, folder):
@@ -180,9 +183,11 @@ class DuckDB(Engine):
             scan = guard(lambda: open_rows(source, task.columns, connection, folder), file_names(source))
             for name in task.columns.key:
                 _check_type(scan.columns[name], task.columns, source)
+            for total in task.columns.totals:
+                scan.columns[total.column].check_number(texts=is_text(source), argument=total.argument)
             with _listed(task, scan, connection) as listed:
                 job = Job(task, source, connection, scan, listed)
-                if by_loops is not None and self._compiles(scan):
+                if by_loops is not None and self._compiles(scan) and not task.columns.totals:
                     answer = _run_loops(job, by_loops)
                 if answer is None:
                     answer = run_query(partial(guard, partial(by_sql, job), scan.shown), connection, task.progress)

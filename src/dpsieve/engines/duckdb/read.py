@@ -24,6 +24,7 @@ from dpsieve.engines.inputs.files import DataStream, Files, Header, common_heade
 from dpsieve.engines.inputs.frames import Foreign, Frame, Source
 from dpsieve.engines.sql.columns import Column, call, literal, quoted
 from dpsieve.engines.sql.queries import bounded_query, number_query, pairs_query, places_query
+from dpsieve.engines.sql.totals import amount_names
 from dpsieve.engines.true_data import Counted, NumberRows, Pairs, units_by_place
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
 from dpsieve.types import Ints
@@ -268,6 +269,7 @@ def count_under(connection: Any, task: Aggregation, keys: int) -> Counted:
     """Return the counts from the table of `keep_places`, where a unit keeps at most this number of keys."""
     names = ", ".join(f"k{i}" for i in range(len(task.columns.key)))
     counts = {"n": "n", "first": "CASE WHEN place = 1 THEN n ELSE 0 END"}
+    counts |= {name: name for name in amount_names(task.columns.totals)}
     shown = ", ".join(f"CAST({call('sum', number)} AS BIGINT) AS {name}" for name, number in counts.items())
     sums = f"SELECT {names}, {shown} FROM {_PLACES} WHERE place <= {int(keys)} GROUP BY {names}"
     return decode_counts(task, None, connection.sql(sums).to_arrow_table())

@@ -91,11 +91,11 @@ class Column:
             fix = "Turn it into text first, or name the fields of a nested column as several key columns."
             raise InvalidType(f"{why}. {fix}", argument="key")
 
-    def check_number(self, *, texts: bool) -> None:
+    def check_number(self, *, texts: bool, argument: str = "column") -> None:
         """Refuse types that are no numbers; with `texts`, as in a file of text, text may be read as numbers."""
         if self.type.endswith("]") or not (self.kind in NUMBERS or (texts and self.kind == "VARCHAR")):
-            why = f"column={self.name!r} has the type {self.kind}, which is not a number"
-            raise InvalidType(f"{why}. Name a column of numbers, or cast this one first.", argument="column")
+            why = f"{argument}={self.name!r} has the type {self.kind}, which is not a number"
+            raise InvalidType(f"{why}. Name a column of numbers, or cast this one first.", argument=argument)
 
 
 def quoted(name: str) -> str:

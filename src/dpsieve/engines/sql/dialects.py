@@ -26,6 +26,7 @@ class _Dialect(Pieces):
             VARCHAR serves all that becomes text, and compares bytes whatever the collation of the column.
         collated_units: units that a collation calls equal have equal hashes.
         distinct_on: it has DISTINCT ON, and that is fast.
+        numbers: how a number `{x}` of a type is written as a double, where a cast alone could fail for some values.
         structs: there are structs, and the least of them is found without a sort of all rows.
         sum: the sum that does not stop the query where it does not fit 64 bits: such a key is recognised by its count.
         builtin: what is written before the name of a function, so that it means the engine's own.
@@ -38,9 +39,10 @@ class _Dialect(Pieces):
     structs: bool = False
     sum: str = "sum"
     builtin: tuple[str, ...] = ()
+    numbers: Mapping[str, str] = field(default_factory=dict)
 
     def call(self, name: str, *arguments: str) -> str:
-        return f"{name}({', '.join(arguments)})"
+        return f"{name}({', '.join(arguments)})" if name.isidentifier() else f"({f' {name} '.join(arguments)})"
 
     def field(self, name: str) -> str:
         return f"s.{name}"
@@ -71,6 +73,11 @@ SALT = "dpsieve.salt"
 BUILTIN = ("system", "builtin")  # of Spark: a session may resolve its temporary functions first
 _NAN_EQUALS_ITSELF = _floats("CASE WHEN {x} = 'nan' THEN 'nan'::{kind} ELSE {x} + 0::{kind} END")
 _ISNAN = _floats("CASE WHEN isnan({x}) THEN 'nan'::{kind} ELSE {x} + 0::{kind} END")
+# Casts to double precision fail where a number is too large, or too small, for one.
+_EXACT_NUMBER = (
+    "CASE WHEN CAST({x} AS VARCHAR) NOT IN ('NaN', 'Infinity', '-Infinity') THEN "
+    "CAST(round(least(greatest({x}, -1000000000000000000000), 1000000000000000000000), 30) AS DOUBLE) END"
+)
 _DIALECTS = {
     # Equal units have equal hashes, whatever their type and collation. Not so the keys: the hash of a record of both
     # would be a sum of their hashes and favour the same keys in all units. A numeric may keep zeros at its end, and may
@@ -86,6 +93,7 @@ _DIALECTS = {
         collated_units=True,
         distinct_on=True,
         builtin=("pg_catalog",),
+        numbers={"DECIMAL": _EXACT_NUMBER, "BOOLEAN": "CAST(CAST({x} AS INTEGER) AS DOUBLE)"},
     ),
     # Each value is hashed with the hash of those before it as the seed. A cast to text drops a collation.
     "spark": _Dialect(
@@ -107,6 +115,11 @@ class _OtherColumn(Column):
     """A column of another engine."""
 
     spelled: Mapping[str, str] = field(default_factory=dict)
+    numbers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def as_number(self) -> str:
+        return self.numbers.get(self.kind, "TRY_CAST({x} AS DOUBLE)").replace("{x}", self.sql)
 
     @property
     def as_key(self) -> str:
@@ -152,7 +165,7 @@ def query_for(
     import sqlglot  # slow to import, and DuckDB does without
     from sqlglot import exp
 
-    columns = columns_for(dialect, types, task.columns)
+    columns = columns_for(dialect, types, task.columns, texts=True)  # refused before, where it is not a file
     pieces = _DIALECTS[dialect]
     if salt is not None:
         pieces = replace(pieces, order=pieces.order.replace("'{salt}'", f"(SELECT s FROM {_dotted((salt,))})"))
@@ -171,11 +184,16 @@ def query_for(
     return _with_builtins(tree, pieces.builtin).sql(dialect=dialect, copy=False) if pieces.builtin else written
 
 
-def columns_for(dialect: str, types: Mapping[str, str], wanted: Columns) -> dict[str, Column]:
-    """Return the wanted columns of a table as the query writes them, by name; see `query_for` for the arguments."""
+def columns_for(dialect: str, types: Mapping[str, str], wanted: Columns, *, texts: bool = False) -> dict[str, Column]:
+    """Return the wanted columns of a table as the query writes them, by name; see `query_for` for the arguments.
+
+    With `texts`, as in a file of text, text may be read as numbers.
+    """
     pieces = _DIALECTS[dialect]
     wanted.check_present(types, listed=True)
     columns = table_columns(dialect, types, wanted.names)
+    for total in wanted.totals:
+        columns[total.column].check_number(texts=texts, argument=total.argument)
     for name in wanted.key:
         columns[name].check_key()
     for unit in wanted.unit:
@@ -188,9 +206,10 @@ def columns_for(dialect: str, types: Mapping[str, str], wanted: Columns) -> dict
 
 def table_columns(dialect: str, types: Mapping[str, str], names: Iterable[str]) -> dict[str, Column]:
     """Return some columns of a table as the query writes them, whatever their types."""
-    spelled = _DIALECTS[dialect].spelled
+    pieces = _DIALECTS[dialect]
     return {
-        name: _OtherColumn(name, quoted(name), _duckdb_type(dialect, types[name]), spelled=spelled) for name in names
+        name: _OtherColumn(name, quoted(name), _duckdb_type(dialect, types[name]), False, pieces.spelled, pieces.numbers)
+        for name in names
     }
 
 
@@ -198,7 +217,9 @@ def _with_builtins(tree: Any, parts: tuple[str, ...]) -> Any:
     """Write the names of functions in full. What has a grammar of its own is no function, and cannot be replaced."""
     from sqlglot import exp
 
-    grammar = exp.And | exp.Or | exp.Case | exp.Cast | exp.Collate | exp.If | exp.Struct
+    grammar: Any = exp.And | exp.Or | exp.Case | exp.Cast | exp.Collate | exp.If | exp.Struct
+    if parts == ("pg_catalog",):
+        grammar |= exp.Least | exp.Greatest
     for node in list(tree.find_all(exp.Func)):
         if not isinstance(node, grammar) and node.name.upper() != "ROW":
             place = exp.Placeholder()

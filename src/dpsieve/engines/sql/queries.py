@@ -19,6 +19,7 @@ from collections.abc import Mapping
 
 from dpsieve.engines.engine import Aggregation, Columns
 from dpsieve.engines.sql.columns import AS_TEXT, Column, ascending, call, literal
+from dpsieve.engines.sql.totals import amount_names, amounts, key_sums, pair_sums, row_values, value_names
 from dpsieve.privacy.guarantee import Weight
 
 _FEW_KEYS = 1000  # of one unit: half a million comparisons, 0.3 ms, where all of them have one hash
@@ -90,14 +91,17 @@ def bounded_query(
     """
     rows, keys = rows_query(scan, columns, task, known, pieces)
     units, bucket, total = unit_names(task.columns), key_bucket(columns, task, known, pieces), _total(task, pieces)
+    totals = task.columns.totals
+    more = key_sums(totals, pieces.call)
     if not units:
-        return _sum_by_key(rows, keys, total)
-    if task.contribution.keys == task.max_rows == 1 and pieces.structs:
+        valued = f"SELECT {', '.join([*keys, *amounts(totals, pieces.call, of_rows=True)])} FROM ({rows})"
+        return _sum_by_key(valued if totals else rows, keys, total, more=more)
+    if task.contribution.keys == task.max_rows == 1 and pieces.structs and not totals:
         return _sum_by_key(_one_key(rows, units, keys, task, pieces), keys, total)
-    if task.contribution.keys == task.max_rows == len(task.weights) == 1 and pieces.distinct_on:
+    if not totals and task.contribution.keys == task.max_rows == len(task.weights) == 1 and pieces.distinct_on:
         return _sum_by_key(_first_key(rows, units, keys, task, pieces), keys, total)
     kept = _several_keys(rows, units, keys, columns, task, bucket, pieces)
-    return _sum_by_key(kept, keys, total, kept_bucket(task, bucket))
+    return _sum_by_key(kept, keys, total, kept_bucket(task, bucket), more)
 
 
 def pairs_query(
@@ -111,16 +115,24 @@ def pairs_query(
     and its `place` in the order of a hash with the salt.
     """
     rows, keys = rows_query(scan, columns, task, known, pieces)
-    units, names = unit_names(task.columns), ", ".join(keys)
-    number = pieces.call("row_number")
+    units, names, totals = unit_names(task.columns), ", ".join(keys), task.columns.totals
+    number, added = pieces.call("row_number"), amount_names(task.columns.totals)
     if not units:
         place = f"{number} OVER ({ascending(pieces.choice(task.salt, [], keys), *keys)})"
-        return f"SELECT {names}, n, {place} AS place FROM ({_sum_by_key(rows, keys, pieces.call('count', '*'))})"
+        valued = f"SELECT {', '.join([*keys, *amounts(totals, pieces.call, of_rows=True)])} FROM ({rows})"
+        more = "".join(f", {pieces.call('list', name)} AS {name}" for name in added)
+        by_key = _sum_by_key(valued if totals else rows, keys, pieces.call("count", "*"), more=more)
+        return f"SELECT {', '.join([names, 'n', *added])}, {place} AS place FROM ({by_key})"
     bucket = key_bucket(columns, task, known, pieces)
     kept = _several_keys(rows, units, keys, columns, task, bucket, pieces, ordered=True)
-    numbered = f"SELECT {names}, place, {number} OVER ({ascending('g', *units, 'place')}) AS p FROM ({kept})"
+    order = f"{number} OVER ({ascending('g', *units, 'place')})"
+    numbered = f"SELECT {', '.join([names, 'place', *added])}, {order} AS p FROM ({kept})"
     positions, last = pieces.call("list", "p"), kept_bucket(task, bucket)
     lists = f"{positions} AS p, {positions} FILTER (WHERE place = 1) AS s"
+    if totals:  # one order for all lists of a key
+        by_place = ascending("p")
+        lists = ", ".join(f"{pieces.call('list', f'{name} {by_place}')} AS {name}" for name in ("p", *added))
+        lists += f", {positions} FILTER (WHERE place = 1) AS s"
     return f"SELECT {names}, {lists} FROM {with_bucket(numbered, last)} GROUP BY {', '.join(grouped(keys, last))}"
 
 
@@ -135,7 +147,8 @@ def places_query(
     units, bucket = unit_names(task.columns), key_bucket(columns, task, known, pieces)
     kept, last = _several_keys(rows, units, keys, columns, task, bucket, pieces, placed=True), kept_bucket(task, bucket)
     shown, groups = ", ".join([*keys, "place"]), ", ".join([*grouped(keys, last), "place"])
-    return f"SELECT {shown}, {pieces.call('count', '*')} AS n FROM {with_bucket(kept, last)} GROUP BY {groups}"
+    numbers = f"{pieces.call('count', '*')} AS n{key_sums(task.columns.totals, pieces.call)}"
+    return f"SELECT {shown}, {numbers} FROM {with_bucket(kept, last)} GROUP BY {groups}"
 
 
 def unit_names(columns: Columns) -> list[str]:
@@ -171,6 +184,7 @@ def rows_query(
     units = unit_names(task.columns)
     chosen = [f"{columns[name].as_unit} AS {u}" for name, u in zip(unit, units, strict=True)]
     chosen += [f"{columns[name].as_key} AS {k}" for name, k in zip(key, keys, strict=True)]
+    chosen += row_values(task.columns.totals, columns, pieces.call)
     present = all_present([columns[name].sql for name in (*key, *(unit if task.allow_null_units else ()))])
     rows = f"SELECT {', '.join(chosen)} FROM {scan} WHERE {present}"
     if known is None:
@@ -181,7 +195,7 @@ def rows_query(
     bucket = pieces.bucket(task.salt, alike, [c.kind for c in used])
     listed = known if bucket is None else with_bucket(f"SELECT * FROM {known}", bucket)
     joined = f"{with_bucket(rows, bucket)} JOIN {listed} USING ({', '.join(grouped(keys, bucket))})"
-    return f"SELECT {', '.join([*units, 'i AS k0'])} FROM {joined}", ["k0"]
+    return f"SELECT {', '.join([*units, 'i AS k0', *value_names(task.columns.totals)])} FROM {joined}", ["k0"]
 
 
 def with_bucket(rows: str, bucket: str | None) -> str:
@@ -205,9 +219,9 @@ def _distinct(rows: str, names: list[str], bucket: str | None) -> str:
     return f"SELECT {', '.join(names)} FROM {with_bucket(rows, bucket)} GROUP BY {', '.join(names)}, b"
 
 
-def _sum_by_key(kept: str, keys: list[str], total: str, bucket: str | None = None) -> str:
+def _sum_by_key(kept: str, keys: list[str], total: str, bucket: str | None = None, more: str = "") -> str:
     groups = ", ".join(grouped(keys, bucket))
-    return f"SELECT {', '.join(keys)}, {total} AS n FROM {with_bucket(kept, bucket)} GROUP BY {groups}"
+    return f"SELECT {', '.join(keys)}, {total} AS n{more} FROM {with_bucket(kept, bucket)} GROUP BY {groups}"
 
 
 def _total(task: Aggregation, pieces: Pieces) -> str:
@@ -261,11 +275,13 @@ def _several_keys(
     unit, many, weighted = ", ".join(units), task.max_rows > 1, len(task.weights) > 1
     alike, number = hashed_alike(columns, task), pieces.call("count", "*")
     order, own = pieces.choice(task.salt, units, keys), pieces.choice(task.salt, units, [])
-    if alike and not many:
+    totals = task.columns.totals
+    if alike and not many and not totals:
         pairs = _distinct(rows, [*units, *keys], bucket)
     else:
         more = [*([] if alike else [f"{pieces.call('min', order)} AS h"]), *([f"{number} AS n"] if many else [])]
         more += [f"{pieces.call('min', own)} AS e"] if ordered and not alike else []
+        more += pair_sums(totals, pieces.call, pieces.sum)
         shown, groups = ", ".join([*units, *keys, *more]), ", ".join(grouped([*units, *keys], bucket))
         pairs = f"SELECT {shown} FROM {with_bucket(rows, bucket)} GROUP BY {groups}"
     first = order if alike else "h"
@@ -275,6 +291,7 @@ def _several_keys(
     windows += [f"{own if alike else smallest} AS g"] if ordered else []
     numbered = f"SELECT *, {', '.join(windows)} FROM ({pairs})"
     marked = [f"CASE WHEN {all_present(units)} THEN k0 END AS k0", *keys[1:], *["n"] * many, *["d"] * weighted]
+    marked += amounts(totals, pieces.call)
     marked += [*units, "g", "place"] if ordered else ["place"] if placed else []
     return f"SELECT {', '.join(marked)} FROM ({numbered}) WHERE place <= {task.contribution.keys}"
 

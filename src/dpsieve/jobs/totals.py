@@ -1,0 +1,364 @@
+"""Release totals and means of columns beside the counts of keys, and a row for everything that is not published.
+
+The budget, in this order: a private histogram where it chooses the bound on keys per unit or gives its coverage; a
+private histogram per column whose bounds are 'auto'; the mechanism that publishes keys, counts and totals, with all of
+delta; a row for the rest. All but the third are pure, so epsilons add up, whatever earlier outputs decide.
+
+Keys, counts and totals come from one of two mechanisms:
+
+- at once: one noise on the count and the sums together, and a threshold (`noise.key_totals`), once per key of a unit;
+- two steps: keys are selected, then measured with Gaussian noise (`discovery.find_then_measure`).
+
+Their expected errors follow from public numbers, and from the private choice of the bound. Let h be the frequency that
+is published half of the time, and s the deviation of a centred sum in half widths. From 8 s units on, the 95 % interval
+of a mean is about an eighth of the bounds to both sides. The lower of max(h, 8 s) wins; with goal='keys' the lower h, and
+with goal='counts' the lower s.
+
+Privacy of 'auto' bounds. What a unit adds to one of its keys is a function of its own rows and the salt; the histogram
+of these is an output, and so are the bounds. Given these, the proofs of both mechanisms hold as for public bounds.
+"""
+
+import math
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dpsieve.discovery.find_then_measure import FindThenMeasure, find_then_measure
+from dpsieve.engines.true_data import Counted, CountedByBound, FromPairs, Pairs
+from dpsieve.errors import InvalidValue, NotCertified
+from dpsieve.exact.balls import ball, lower
+from dpsieve.jobs.bounds import AT_ONCE, TWO_STEPS, allowed_kinds, choose_way, read_pairs_again, typical_keys
+from dpsieve.jobs.preview import Preview
+from dpsieve.jobs.run import Plan
+from dpsieve.jobs.table import ALL_KEYS, Table, check_columns
+from dpsieve.jobs.table_request import SHARE_FOR_BOUNDS, SHARE_FOR_REST, TableRequest
+from dpsieve.noise.amount_bounds import AmountBounds
+from dpsieve.noise.key_totals import KeyTotals, half_published, key_totals
+from dpsieve.noise.keys_per_unit import Sizes
+from dpsieve.noise.rest import Rest
+from dpsieve.noise.totals import RawTotal, Total
+from dpsieve.privacy.guarantee import Contribution, Guarantee
+from dpsieve.privacy.mechanism import Composed, Mechanism, Outcome, Use, remaining
+from dpsieve.publication.publication import Notes
+from dpsieve.publication.release import Release, release_of
+from dpsieve.randomness.source import Source
+from dpsieve.validate import check_budget
+
+from dpsieve.jobs.mechanisms import (  # isort: skip
+    UNSTATED, USUAL_SHARE, choose_mechanism, histogram_for, keys_seen, share_of_keys,
+)  # fmt: skip
+
+_EXACT_MEANS = 8.0  # units per deviation of a sum, for a mean within an eighth of its bounds
+_COUNTED_IN = "at most {keys:,} of the published keys, those found most common first, once each"
+
+Totals = tuple[Total, ...]
+
+
+class _Way(NamedTuple):
+    """How keys are counted: the mechanisms, the number of keys per unit, and why."""
+
+    uses: tuple[Use, ...]
+    keys: int
+    reason: str
+
+    @property
+    def mechanism(self) -> Mechanism:
+        return self.uses[-1].mechanism
+
+
+class _Budget:
+    """The parts of the budget of a request."""
+
+    def __init__(self, request: TableRequest) -> None:
+        self.request = request
+        self.histogram = histogram_for(request)
+        epsilon = request.epsilon * SHARE_FOR_BOUNDS
+        self.picks = {
+            i: AmountBounds(epsilon, total.column, total.statistic, unit=request.unit)
+            for i, total in enumerate(request.totals)
+            if isinstance(total, RawTotal)
+        }
+        self.for_rest = request.epsilon * SHARE_FOR_REST if request.rest else 0.0
+        spent = [one.guarantee.epsilon for one in self.before] + [self.for_rest]
+        self.left = request.epsilon
+        for part in spent:
+            self.left = remaining(self.left, part)
+
+    @property
+    def before(self) -> tuple[Mechanism, ...]:
+        """What comes before the keys."""
+        return (*((self.histogram,) if self.histogram else ()), *self.picks.values())
+
+    def compose(self, way: _Way, totals: Totals) -> Composed:
+        """Return all that is spent."""
+        uses = [*map(Use, self.before), *way.uses]
+        if self.for_rest:
+            added = tuple(total for total in totals if total.statistic == "sum")
+            uses.append(Use(Rest(self.for_rest, way.keys, added, unit=self.request.unit)))
+        return Composed(self.request.epsilon, self.request.delta, tuple(uses))
+
+    def at_once(self, keys: int, totals: Totals) -> _Way:
+        """Return one noise on counts and sums, for units of this number of keys."""
+        request, each = self.request, self.left
+        if not totals:
+            choice = choose_mechanism(_with_epsilon(request, self.left), Contribution(keys))
+            return _Way(choice.mechanism.uses, keys, choice.reason)
+        if request.known_keys is not None:
+            if keys > 1:
+                each = lower(lambda: ball(self.left) / keys)
+            return _Way((Use(key_totals(each, 0.0, totals, unit=request.unit), keys),), keys, "all keys are listed")
+        share = share_of_keys(keys, self.left, request.delta)
+        one = key_totals(share.epsilon, share.delta, totals, unit=request.unit)
+        half = one.frequency_at(0.5)
+        words = f"counts and totals share one noise; it reports a key of frequency {half:,} half of the time"
+        return _Way((Use(one, keys),), keys, words)
+
+    def two_steps(self, keys: int | None, totals: Totals, typical: int, share: float = USUAL_SHARE) -> _Way:
+        """Return selection, then Gaussian noise; the number of keys is chosen privately where it is None."""
+        request = self.request
+        mechanism = find_then_measure(
+            self.left, request.delta, keys_seen(request), totals, keys=keys, typical_keys=typical, share=share,
+            unit=request.unit,
+        )  # fmt: skip
+        mechanism.certify()
+        words = "keys are found first, and the rest of the budget measures them without a threshold"
+        return _Way((Use(mechanism),), mechanism.contribution.keys, words)
+
+    def better(self, keys: int, totals: Totals, *, supports_pairs: bool) -> _Way:
+        """Return the way with the lower expected error for a fixed number of keys."""
+        now = self.at_once(keys, totals)
+        request = self.request
+        if keys == 1 or not totals or request.known_keys is not None or not supports_pairs or request.report_coverage:
+            return now
+        try:
+            later = self.two_steps(keys, totals, keys)
+        except (InvalidValue, NotCertified):  # this budget has no room for it, which depends on public numbers only
+            return now
+        first, second = _units_needed(now, request.goal), _units_needed(later, request.goal)
+        if first <= second:
+            return now._replace(reason=f"{now.reason}; {_compared(first, second)} in two steps")
+        return later._replace(reason=f"{later.reason}; {_compared(second, first)} at once")
+
+
+def _units_needed(way: _Way, goal: str) -> float:
+    """Return the frequency from which on a goal is met: a key is published, its mean is about right, or both."""
+    mechanism = way.mechanism
+    if isinstance(mechanism, FindThenMeasure):
+        half = mechanism.selector.users_needed(min(way.keys, mechanism.max_keys))  # type: ignore[attr-defined]
+        deviation = mechanism.scale(way.keys)
+    else:
+        assert isinstance(mechanism, KeyTotals)
+        half, deviation = mechanism.frequency_at(0.5), mechanism.deviation
+    return max(0.0 if goal == "counts" else half, 0.0 if goal == "keys" else _EXACT_MEANS * deviation)
+
+
+def _compared(best: float, other: float) -> str:
+    return f"the goal is met from frequency {math.ceil(best):,} on, and from {math.ceil(other):,} on"
+
+
+def _with_epsilon(request: TableRequest, epsilon: float) -> TableRequest:
+    """Return the request for counts alone with another epsilon; it was checked before."""
+    changed = object.__new__(TableRequest)
+    vars(changed).update(vars(request) | {"epsilon": epsilon, "report_coverage": False})
+    return changed
+
+
+def plan_totals(request: TableRequest, table: Table | None) -> Plan[Any, Release]:
+    """Return the plan of a release with totals or a rest."""
+    if request.known_keys is None:
+        check_budget(request.epsilon, request.delta)
+    budget = _Budget(request)
+    check_budget(budget.left, request.delta or 1e-9)
+    supports_pairs = table is None or table.engine.supports_pairs
+    _check_support(request, budget, supports_pairs)
+    given = tuple(total if isinstance(total, Total) else _stand_in(total) for total in request.totals)
+    keys = request.contribution.keys
+    way = None if request.chooses_bound else budget.better(keys, given, supports_pairs=supports_pairs)
+    needs_pairs = bool(budget.picks) or (way is not None and isinstance(way.mechanism, FindThenMeasure))
+    budget.at_once(keys, given)  # raises before the data is read where the budget allows no mechanism
+
+    def read(source: Source) -> CountedByBound:
+        assert table is not None
+        known = request.known_keys
+        if needs_pairs or (request.goal == "counts" and request.chooses_bound):
+            return FromPairs(table.pairs(request.columns, ALL_KEYS, source, known=known), listed=known is not None)
+        if budget.histogram is not None:
+            return table.counts_by_bound(request.columns, source)
+        counted = table.counts(request.columns, Contribution(keys), source, known=known)
+        return CountedByBound(np.empty(0, np.int64), lambda *_: counted)
+
+    def finish(data: CountedByBound, source: Source) -> Release:
+        sizes = None if budget.histogram is None else budget.histogram.draw(data.units, source)
+        totals, data = _choose_bounds(budget, given, data, source)
+        if way is not None:
+            fixed = way if not budget.picks else budget.better(keys, totals, supports_pairs=supports_pairs)
+            return _publish(budget, fixed, totals, sizes, data, source)
+        assert sizes is not None
+        return _choose_and_publish(budget, totals, sizes, data, supports_pairs, source)
+
+    def rehearse(data: CountedByBound, source: Source) -> None:
+        dummy = FromPairs(_dummy(data, len(given), request), data.most_pairs)
+        sizes = None if budget.histogram is None else budget.histogram.draw(dummy.units, source)
+        ways = [way] if way is not None else [budget.at_once(1, given), budget.at_once(10, given)]
+        for each in ways:
+            _publish(budget, each, given, sizes, dummy, source)
+        if way is None and given and data.most_pairs and request.goal != "keys":
+            with suppress(InvalidValue, NotCertified):  # as when it is chosen
+                _publish(budget, budget.two_steps(None, given, 1), given, sizes, dummy, source)
+
+    promise = Guarantee(request.epsilon, request.delta, unit=request.unit)
+    cost = promise if way is None or budget.picks else budget.compose(way, given)
+    shown = way or budget.at_once(1, given)
+    describe = partial(_describe, budget, shown, given, promise)
+    return Plan(cost, read, finish, rehearse, check_columns(request, table), describe)
+
+
+def _check_support(request: TableRequest, budget: _Budget, supports_pairs: bool) -> None:
+    """Refuse what the engine or the other arguments rule out."""
+    if request.rest and request.known_keys is not None:
+        raise InvalidValue("rest=True does not work with known_keys, which are all answered. Leave out one of them.")
+    if supports_pairs:
+        return
+    if budget.picks:
+        raise InvalidValue("bounds 'auto' need to know what each unit adds, which this engine does not report. "
+                           "Pass bounds such as (0, 200).", argument=request.totals[0].argument)  # fmt: skip
+    if request.rest:
+        raise InvalidValue("rest=True needs the counts of keys that are not published, which stay in this engine. "
+                           "Leave it out, or use another engine.", argument="rest")  # fmt: skip
+
+
+def _stand_in(total: RawTotal) -> Total:
+    """Return a total with any bounds, where only the noise is looked at."""
+    return Total(total.column, total.statistic, 0.0, 1.0, 0.0)
+
+
+def _dummy(data: CountedByBound, totals: int, request: TableRequest) -> Pairs:
+    """Return one unit with one key for a rehearsal, or with every key of a public list."""
+    pairs = data.pairs.make_dummy() if isinstance(data, FromPairs) else Pairs.of([["a key"]])
+    known = request.known_keys
+    if known is not None:
+        everyone = np.arange(known.num_rows, dtype=np.int32)
+        pairs = Pairs(known, np.array([0, len(everyone)]), everyone)
+    return replace(pairs, amounts=np.zeros((totals, len(pairs.key_numbers))) if totals else None)
+
+
+def _choose_bounds(
+    budget: _Budget, totals: Totals, data: CountedByBound, source: Source
+) -> tuple[Totals, CountedByBound]:
+    """Return totals with bounds that were drawn, and the data on their grids."""
+    if not budget.picks:
+        return totals, data
+    assert isinstance(data, FromPairs) and data.pairs.amounts is not None
+    chosen, first = list(totals), data.pairs.bound(1).amounts
+    amounts = data.pairs.amounts.copy()
+    assert first is not None
+    for i, pick in budget.picks.items():
+        chosen[i] = pick.draw(first[i], source)
+        # Steps of the data are 2^-20; those of the total are finer or coarser, by a power of two.
+        amounts[i] = chosen[i].on_grid(amounts[i] * (chosen[i].steps_per_unit / RawTotal.steps_per_unit))
+    return tuple(chosen), FromPairs(replace(data.pairs, amounts=amounts), data.most_pairs, listed=data.listed)
+
+
+def _choose_and_publish(
+    budget: _Budget, totals: Totals, sizes: Sizes, data: CountedByBound, supports_pairs: bool, source: Source
+) -> Release:
+    """Choose the bound by the private histogram, and publish."""
+    request, half = budget.request, partial(_half, len(totals) + 1)
+    kinds = allowed_kinds(request, supports_pairs, data, sizes) & ({AT_ONCE, TWO_STEPS} if totals else {AT_ONCE})
+    chosen = choose_way(sizes, budget.left, request.delta, request.goal, kinds, half)
+    if chosen.kind == TWO_STEPS:
+        pairs = read_pairs_again(data)
+        with suppress(InvalidValue, NotCertified):  # by public numbers, no mechanism of this kind has the guarantee
+            later = budget.two_steps(None, totals, typical_keys(sizes), chosen.share)
+            if pairs is not None:
+                return _publish(budget, later, totals, sizes, FromPairs(pairs, data.most_pairs), source)
+        chosen = choose_way(sizes, budget.left, request.delta, request.goal, kinds - {TWO_STEPS}, half)
+    keys = chosen.keys or 1
+    try:
+        way = budget.at_once(keys, totals)
+        budget.compose(way, totals).certify()
+    except (InvalidValue, NotCertified):
+        way = budget.at_once(1, totals)  # rehearsed before the charge
+    return _publish(budget, way, totals, sizes, data, source)
+
+
+def _half(dimensions: int, epsilon: float, delta: float, keys: int) -> float:
+    share = share_of_keys(keys, epsilon, delta)
+    return half_published(share.epsilon, share.delta, dimensions)
+
+
+def _publish(
+    budget: _Budget, way: _Way, totals: Totals, sizes: Sizes | None, data: CountedByBound, source: Source
+) -> Release:
+    """Draw from true data that is paid for, and return the release."""
+    composed, request = budget.compose(way, totals), budget.request
+    words, others = str(Contribution(way.keys)), None
+    if isinstance(way.mechanism, FindThenMeasure):
+        pairs = data.read_pairs()
+        found = way.mechanism.find(pairs, source)
+        keys, outcome, bound = found.keys, found.outcome, found.keys_per_unit
+        words = _COUNTED_IN.format(keys=bound)
+        if composed.rest is not None:
+            # A unit counts in as many of the other keys as the mechanism allows for, whatever bound was drawn.
+            others = pairs.restrict(~found.selected).bound(way.keys).count()
+    else:
+        counted = data.under(way.keys)
+        if composed.rest is None:
+            keys, outcome = counted.draw(composed, source)
+        else:
+            keys, outcome, others = counted.draw_with_rest(composed, source)
+    if others is not None:
+        outcome = _with_rest(composed, others, totals, outcome, source)
+    coverage = sizes.kept(way.keys) if sizes is not None and request.report_coverage and not _finds(way) else None
+    words += ", chosen privately" if request.chooses_bound else ""
+    words += UNSTATED if request.report_coverage and coverage is None else ""
+    notes = Notes(words if request.privacy_unit else "", way.reason, coverage=coverage)
+    return release_of(composed, keys, outcome, notes=notes, source=source)
+
+
+def _finds(way: _Way) -> bool:
+    return isinstance(way.mechanism, FindThenMeasure)
+
+
+def _with_rest(composed: Composed, others: Counted, totals: Totals, outcome: Outcome, source: Source) -> Outcome:
+    assert isinstance(composed.rest, Rest)
+    rows = [i for i, total in enumerate(totals) if total.statistic == "sum"]
+    sums = None if others.sums is None else others.sums[rows].sum(axis=1)
+    drawn = composed.rest.draw(int(others.frequencies.sum()), sums, source)
+    return replace(outcome, drawn={**outcome.drawn, **drawn})
+
+
+def _describe(budget: _Budget, way: _Way, totals: Totals, promise: Guarantee) -> Preview:
+    """Return the preview: the noise of totals and means beside that of counts."""
+    request, mechanism = budget.request, way.mechanism
+    details: list[tuple[str, str]] = []
+    keys = "1 key" if way.keys == 1 else f"{way.keys:,} keys"
+    when = f" with at most {keys} per unit" if request.chooses_bound else ""
+    for i, total in enumerate(totals):
+        deviation = mechanism.scale(way.keys) if isinstance(mechanism, FindThenMeasure) else mechanism.deviation  # type: ignore[attr-defined]
+        name = f"{total.statistic} of {total.column!r}"
+        if i in budget.picks:
+            details.append((name, f"bounds are chosen privately, for {SHARE_FOR_BOUNDS:.0%} of epsilon".replace("%", " %")))
+            continue
+        of_sum = deviation * math.hypot(total.half_width, total.centre)
+        noise = f"noise of standard deviation {of_sum:,.4g} on each total"
+        if total.statistic == "mean":
+            noise = f"noise of standard deviation {deviation * total.half_width:,.3g} / (number of units) on each mean, or somewhat more"
+        details.append((name, f"bounds {total.low:g} to {total.high:g}: {noise}{when}"))
+    if request.rest:
+        details.append(("the rest", f"one row, for {SHARE_FOR_REST:.0%} of epsilon".replace("%", " %")))
+    words = "chosen privately" if request.chooses_bound else str(Contribution(way.keys))
+    seen = Preview(promise, mechanism.name, way.reason, words, details=tuple(details))
+    if not isinstance(mechanism, KeyTotals):
+        return seen
+    each = (mechanism.guarantee.epsilon, mechanism.guarantee.delta)
+    shares = (0, 0, 0) if mechanism.reports_all else tuple(map(mechanism.frequency_at, (0.05, 0.5, 0.95)))
+    width = math.ceil(2 * float(mechanism.half_width_of(np.zeros(1), np.ones(1))[0]) / mechanism.resolution)
+    return replace(
+        seen, each_key=each, rarely=shares[0], half=shares[1], surely=shares[2], width=width
+    )
+
+

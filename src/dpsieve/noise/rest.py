@@ -1,0 +1,134 @@
+"""One row about everything that is not published: pairs of units and keys, and their totals, as noisy numbers.
+
+Which keys are published is an output of the mechanism before. Given those, a unit has at most m pairs with other keys
+that count, and adds to each centred sum at most 1 per pair, in half widths. So the vector of the number of pairs and of
+the centred sums moves by a point of the cube [-m, m]^(k+1), and noise of `randomness.cubes` with scale m/epsilon makes
+it epsilon-private. No threshold: it is one row, which is always there.
+"""
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+
+from dpsieve.codec import register
+from dpsieve.errors import InvalidValue
+from dpsieve.noise.totals import GRID, MOST_TOTALS, Total, centred, table_names
+from dpsieve.privacy.certificate import Certificate, formula
+from dpsieve.privacy.guarantee import Guarantee, Unit
+from dpsieve.privacy.mechanism import Drawn, Mechanism
+from dpsieve.randomness.cubes import cube_half_width, cube_radii, within_cubes
+from dpsieve.randomness.noise import laplace_scale
+from dpsieve.randomness.source import Source
+from dpsieve.types import Ints
+from dpsieve.validate import are, check_max_keys, is_a, positive_epsilon
+
+_SAVED = "Pass the saved value."
+_COUNT, _LARGEST = "rest_count", 1 << 62
+
+
+class _Read(NamedTuple):
+    """The drawn numbers of other mechanisms, and those of the rest."""
+
+    other: Mapping[str, int | float]
+    own: Mapping[str, int]
+
+
+@register("rest")
+@dataclass(frozen=True, repr=False)
+class Rest(Mechanism):
+    """The number of pairs of units with keys that are not published, and their totals; see the head of this module.
+
+    Attributes:
+        epsilon: its part of the budget.
+        max_keys: the number of pairs of a unit that count.
+        totals: what is added up.
+    """
+
+    adds_rest = True
+
+    epsilon: Annotated[float, positive_epsilon]
+    max_keys: Annotated[int, check_max_keys] = 1
+    totals: Annotated[tuple[Total, ...], are(is_a(Total, _SAVED), 0, MOST_TOTALS, _SAVED)] = ()
+    _: KW_ONLY
+    unit: Unit = "one row"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.scale  # noqa: B018  # raises if the noise would be too large
+
+    def __repr__(self) -> str:
+        return f"<rest of {len(self.totals)} totals, {self.guarantee}>"
+
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        """The promise to one privacy unit."""
+        return Guarantee(self.epsilon, unit=self.unit)
+
+    @property
+    def _coarser(self) -> int:
+        """By how much steps are coarser than those of the grid, so that the scale of the noise stays in reach."""
+        return GRID if not self.totals else 1 << max(0, (self.max_keys - 1).bit_length())
+
+    @property
+    def _change(self) -> int:
+        """The largest change of a coordinate by one unit, in steps: sums are rounded down to coarser steps."""
+        return self.max_keys * (GRID // self._coarser)
+
+    @property
+    def scale(self) -> float:
+        """The scale of the noise, in steps."""
+        return laplace_scale(self.epsilon, self._change)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of what is drawn."""
+        return (_COUNT, *(f"rest_{i}" for i in range(len(self.totals))))
+
+    def certify(self) -> Certificate:
+        """Return the certificate, by exact fractions."""
+        is_private = Fraction(self.scale) * Fraction(self.epsilon) >= self._change
+        covers = f"noise on the number of pairs that are not published and {len(self.totals)} centred sums"
+        return formula(self.guarantee, 0.0 if is_private else 1.0, "balls", covers)
+
+    def draw(self, pairs: int, sums: Ints | None, source: Source) -> dict[str, int]:
+        """Return the noisy numbers, from the number of pairs and the sums of what they add, on the grid."""
+        true = [np.array([pairs * GRID])]
+        if self.totals:
+            assert sums is not None
+            true.append(centred(np.array([pairs]), np.asarray(sums, np.int64)))
+        steps = np.concatenate(true) // self._coarser
+        radius = cube_radii(self.scale, len(steps), 1, source=source)
+        noise = within_cubes(np.repeat(radius, len(steps)), source)
+        return dict(zip(self.names, (steps + noise).tolist(), strict=True))
+
+    def reader(self, drawn: Drawn) -> _Read:
+        """Return the drawn numbers, apart from those of others; raise unless they are possible."""
+        own = {name: drawn[name] for name in self.names if name in drawn} if isinstance(drawn, Mapping) else {}
+        if len(own) < len(self.names) or not all(type(one) is int and abs(one) < _LARGEST for one in own.values()):
+            raise InvalidValue(f"drawn must have {', '.join(self.names)}. Pass what was drawn.", argument="drawn")
+        other = {name: number for name, number in drawn.items() if name not in own}
+        return _Read(other, own)  # type: ignore[arg-type]
+
+    def row(self, drawn: Drawn, keys: tuple[str, ...]) -> dict[str, Any]:
+        """Return the number of pairs and the totals, with their 95 % intervals."""
+        steps, d = self.reader(drawn).own, len(self.totals) + 1
+        step = self._coarser / GRID
+        count, half = steps[_COUNT] * step, cube_half_width(d, 0.0, 0.95) * self.scale * step
+        row: dict[str, Any] = {"count": max(0, round(count)), "low": max(0, round(count - half))}
+        row["high"] = max(0, round(count + half))
+        for i, (total, names) in enumerate(zip(self.totals, table_names(self.totals, keys), strict=True)):
+            w, c = total.half_width, total.centre
+            sum_ = steps[f"rest_{i}"] * step
+            if total.statistic == "sum":
+                value, half_of_sum = w * sum_ + c * count, self._half(w, c) * step
+                row |= dict(zip(names, (value, value - half_of_sum, value + half_of_sum), strict=True))
+        return row
+
+    def _half(self, of_sum: float, of_count: float) -> float:
+        largest = max(abs(of_sum), abs(of_count))
+        smaller = min(abs(of_sum), abs(of_count))
+        return largest * self.scale * cube_half_width(len(self.totals) + 1, smaller / largest, 0.95)
