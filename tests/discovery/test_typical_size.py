@@ -30,14 +30,23 @@ def test_one_unit_moves_all_scores_in_one_direction_by_at_most_one(sizes, more):
 @pytest.mark.parametrize("sizes", [[], [1, 1, 4]])
 def test_sizes_are_drawn_as_the_exponential_mechanism_says(sizes):
     most, count = 4, 3_000
-    chances = np.exp(1.5 * scores(sizes, most))
-    chances /= chances.sum()
     mechanism, source = TypicalSize(1.5, most), insecure_source(5)
+    chances = np.exp(1.5 * (scores(sizes, most) + mechanism.prior))
+    chances /= chances.sum()
     assert_follows([mechanism.draw(np.array(sizes, np.int64), source) for _ in range(count)], range(1, 5), chances)
 
 
 def test_units_above_the_bound_count_as_the_bound():
     assert TypicalSize(5.0, 3).draw(np.full(1000, 50), insecure_source(1)) == 3
+
+
+def test_without_data_the_size_is_a_usual_one():
+    """Constants on scores: an even law over 1 to 100 would nearly always say that units hold many keys."""
+    mechanism, source = TypicalSize(0.01, 100), insecure_source(6)
+    drawn = [mechanism.draw(np.zeros(0, np.int64), source) for _ in range(400)]
+    assert 3 <= np.median(drawn) <= 8 and np.quantile(drawn, 0.95) < 60
+    few = [TypicalSize(0.02, 100).draw(np.full(500, 40), source) for _ in range(100)]
+    assert np.mean(np.array(few) == 40) > 0.8  # 500 units say more than the constants
 
 
 def test_what_it_promises():

@@ -139,7 +139,7 @@ def test_fewer_than_k_keys_are_explained():
         )
         assert made.notes.rarer in repr(made)
         assert not call(DRINKS, **COLUMNS, k=1, **BUDGET).notes.rarer
-    halved = ds.top_k(DRINKS, **COLUMNS, k=50, method="greedy", **BUDGET)
+    halved = ds.top_k(DRINKS, **COLUMNS, k=50, method="weighted_gaussian", **BUDGET)
     assert halved.notes.rarer.endswith(f"only {len(halved)} of 50 keys were selected")
 
 

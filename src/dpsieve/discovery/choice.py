@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from dpsieve import validate
 from dpsieve.accounting.products import raised_by_range, steepest
 from dpsieve.codec import register
 from dpsieve.discovery.after_selection import AfterSelection
+from dpsieve.discovery.greedy import OneKey, TopTokens
 from dpsieve.discovery.renyi import RenyiSelector
 from dpsieve.discovery.selector import (
     SHARE_FOR_SIZE,
@@ -36,7 +37,8 @@ from dpsieve.types import Ints
 from dpsieve.validate import SMALLEST_DELTA, SMALLEST_EPSILON
 
 SHARE_FOR_TOP = 0.02  # of epsilon, for whether the k-th most common key is common
-_FAR_ABOVE = 1.5  # times what is selected half of the time: that common are keys that nearly always are
+_SHARE_BEFORE_PICKS = 0.02  # of epsilon, for the median, on which the k most common keys depend more than all keys
+_FAR_ABOVE, _VERY_FAR_ABOVE = 2.0, 4.0  # times what is selected half of the time; the latter for units with one key
 _FEW, _MANY = 2, 16  # typical numbers of keys per unit
 
 
@@ -99,12 +101,14 @@ class Picks(NamedTuple):
             share is for both.
         make: returns the mechanism of selector and picks, given a selector, epsilon and delta.
         lower: a factor for the power of one round of selection, see `renyi.renyi_selection`.
+        one_key: whether 'auto' may count units in one key and take the largest tokens: `greedy.TopTokens`.
     """
 
     k: int
     shares: tuple[float, ...]
     make: Callable[[Selector, float, float], AfterSelection]
     lower: float = 1.0
+    one_key: bool = False
 
 
 @dataclass(frozen=True)
@@ -114,6 +118,9 @@ class SelectorChoice:
     A selector by coins is made for a typical number of keys per unit: a public number, or a private median. Before
     picks it has a share of the budget. A small one leaves the picks less noise, and is right if the k-th most common
     key is far above what is selected; else a large one is, as missing keys cost more than noise. `CommonTop` decides.
+    Where units typically hold one key, all of the budget goes to the optimal channel on one key per unit, whose tokens
+    are counts: nothing is selected at a lower frequency, and no picks are to be paid for. Common keys are picked there
+    too, as the keys beyond the first one of some units count then.
 
     Private choices are outputs, by which an adversary could choose among mechanisms. Each of these is for a smaller
     delta, and either for all of epsilon and not steeper than `accounting.products.steepest`, or for the epsilon that
@@ -167,14 +174,15 @@ class SelectorChoice:
         choices: list[Mechanism] = []
         typical, privately = self.typical_keys, ""
         if self._buys_median:
-            median = TypicalSize.within(self.epsilon, self.max_keys, unit=self.unit)
+            median = TypicalSize(self.epsilon * self._share_for_size, self.max_keys, unit=self.unit)
             typical, privately = median.draw(pairs.sizes, source), ", by a private median"
             choices.append(median)
-        name, reason = self._recommend(typical)
+        name, reason = self._recommend(typical, is_common=self._asks_top)
         mechanism = self._after_choices(name, typical, self._shares[0])
         if self._asks_top:
             top = self._common_top(mechanism, typical or 1)
             if not top.draw(pairs.counts(), source):
+                name, reason = self._recommend(typical, is_common=False)
                 mechanism = self._after_choices(name, typical, self._shares[-1])
             choices.append(top)
         uses = (*map(Use, choices), Use(mechanism))
@@ -200,28 +208,38 @@ class SelectorChoice:
         return not self.sums_from and (self.method == "auto" or is_shaped(self.method))
 
     @property
+    def _share_for_size(self) -> float:
+        needed = self._by_coins and self.typical_keys is None and self.max_keys > 1
+        return (_SHARE_BEFORE_PICKS if self.picks else SHARE_FOR_SIZE) if needed else 0.0
+
+    @property
+    def _share_for_top(self) -> float:
+        one_key = self._recommend(self.typical_keys)[0] == "one_key" and self.max_keys == 1
+        return SHARE_FOR_TOP if self._by_coins and len(self._shares) > 1 and not one_key else 0.0
+
+    @property
     def _buys_median(self) -> bool:
-        return SHARE_FOR_SIZE * self.epsilon in self._ranges
+        return bool(self._ranges) and self._share_for_size > 0
 
     @property
     def _asks_top(self) -> bool:
-        return SHARE_FOR_TOP * self.epsilon in self._ranges
+        return bool(self._ranges) and self._share_for_top > 0
 
     @cached_property
     def _ranges(self) -> tuple[float, ...]:
         """The ranges of the losses of all private choices; none where the budget is too small to pay for them."""
-        shares = [SHARE_FOR_SIZE] if self._by_coins and self.typical_keys is None and self.max_keys > 1 else []
-        shares += [SHARE_FOR_TOP] if self._by_coins and len(self._shares) > 1 else []
-        ranges = tuple(share * self.epsilon for share in shares)
+        ranges = tuple(share * self.epsilon for share in (self._share_for_size, self._share_for_top) if share)
         enough = self.epsilon - sum(ranges) > SMALLEST_EPSILON * 1.001
         delta = delta_after_choices(self.epsilon, self.delta, ranges)
         return ranges if enough and delta > SMALLEST_DELTA * 1.001 else ()
 
-    def _recommend(self, typical: int | None) -> tuple[str, str]:
-        """Return the name of a selector, and the reason."""
+    def _recommend(self, typical: int | None, *, is_common: bool = False) -> tuple[str, str]:
+        """Return the name of a selector, and the reason; `is_common` says that the k-th most common key may be so."""
         held = "" if typical is None else f"; {recommend(typical)[1]}"
         if self.method != "auto":
             return self.method, f"requested by the caller{held}"
+        if self.picks and self.picks.one_key and typical == 1 and not is_common:
+            return "one_key", f"which reports counts{held}"
         if self.picks:
             return "renyi", f"which shares their budget{held}"
         if self.max_keys == 1:
@@ -236,6 +254,8 @@ class SelectorChoice:
         common: Any = {"unit": self.unit, "min_units": self.min_units}
         if self.picks is None:
             return make_selector(name, epsilon, delta, self.max_keys, typical_keys=typical, **common)
+        if name == "one_key":
+            return TopTokens(cast(OneKey, make_selector(name, epsilon, delta, 1, **common)), self.picks.k)
         lower: Any = {"lower": self.picks.lower} if name == "renyi" else {}
         selector = make_first_stage(
             name, epsilon, delta, self.max_keys, typical_keys=typical, share=share, **lower, **common
@@ -269,7 +289,8 @@ class SelectorChoice:
     def _common_top(self, mechanism: Mechanism, typical: int) -> CommonTop:
         assert self.picks is not None and isinstance(mechanism, AfterSelection)
         assert isinstance(mechanism.selector, RenyiSelector)
-        common = _FAR_ABOVE * mechanism.selector.users_needed(min(typical, self.max_keys))
+        far = _VERY_FAR_ABOVE if typical == 1 and self.picks.one_key else _FAR_ABOVE
+        common = far * mechanism.selector.users_needed(min(typical, self.max_keys))
         units = max(1, math.ceil(min(common, 1e12)))
         return CommonTop(self.epsilon * SHARE_FOR_TOP, self.picks.k, units, unit=self.unit)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpsieve.codec import register
+from dpsieve.discovery.greedy import TopTokens
 from dpsieve.discovery.picks import HittingKeys, TopKeys
 from dpsieve.discovery.selector import Selector
 from dpsieve.errors import InvalidValue
@@ -73,7 +74,7 @@ class HittingSet(KeySet):
             that adds most units to it, and so on, as far as noise allows.
     """
 
-    maker: ClassVar[Any] = HittingKeys
+    maker: ClassVar[Any] = (HittingKeys, TopTokens)
 
     def check(self) -> None:
         """Raise unless the table holds at most k distinct keys."""
@@ -93,7 +94,7 @@ class TopK(KeySet):
             noisy number of units that hold the key, and `low` and `high` are its 95 % interval.
     """
 
-    maker: ClassVar[Any] = TopKeys
+    maker: ClassVar[Any] = (TopKeys, TopTokens)
 
     def check(self) -> None:
         """Raise unless the table holds at most k distinct keys, with counts and intervals if they were paid for."""

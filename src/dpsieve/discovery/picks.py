@@ -214,6 +214,11 @@ class TopKeys(KeyPicker):
         validate.store(self, count_sigma=sigma)
         self._together  # noqa: B018  # raises if the fields break the guarantee
 
+    def find(self, pairs: Pairs, source: Source) -> Ints:
+        """Return the places of the picked keys among the selected ones, in noisy order."""
+        selected = np.flatnonzero(self.selector.select(pairs.bound(self.max_keys), source))
+        return np.asarray(selected[self.pick(pairs.counts()[selected], source)])
+
     def pick(self, counts: ArrayLike, source: Source) -> Ints:
         """Return the places of the picked keys in noisy order, given the number of units of each selected key."""
         return noisy_top(counts, self.k, scale=self.scale, source=source)
@@ -254,6 +259,11 @@ class HittingKeys(KeyPicker):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._together  # noqa: B018  # raises if the fields break the guarantee
+
+    def find(self, pairs: Pairs, source: Source) -> Ints:
+        """Return the places of the picked keys, in order, from all pairs of units and keys."""
+        selected = self.selector.select(pairs.bound(self.max_keys), source)
+        return np.asarray(np.flatnonzero(selected)[self.pick(pairs.restrict(selected), source)])
 
     def pick(self, pairs: Pairs, source: Source) -> Ints:
         """Return the picked keys, in order, as rows of `pairs.keys`: all pairs of units and selected keys."""

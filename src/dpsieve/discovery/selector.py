@@ -26,6 +26,7 @@ from dpsieve.types import Bools, Ints
 from dpsieve.validate import SMALLEST_DELTA, SMALLEST_EPSILON, check_budget, check_max_keys
 
 SHARE_FOR_SIZE = 0.01  # of epsilon, for the private median
+_USUAL, _SPREAD = 5, 1.2  # of the prior of that median, log-normal
 # Per name: the module and name of the maker, and whether it accepts `typical_keys` and `share`.
 _MAKERS = {
     "greedy": ("discovery.greedy", "greedy", False),
@@ -130,7 +131,9 @@ class TypicalSize(Mechanism):
     A size x has the score -max(number of units with fewer keys, number of units with more). One more unit lowers each
     score by 1 or leaves it, so all change in one direction and by at most 1. Picking x with probability proportional to
     e^(epsilon score) is therefore epsilon-private (McSherry and Talwar 2007; monotone scores need no factor 2), and its
-    losses lie in a range of epsilon (Durfee and Rogers 2019). Neighbours are add/remove of one unit.
+    losses lie in a range of epsilon (Durfee and Rogers 2019). A public constant per size is added to its score, such
+    that without data the size has a log-normal law of median 5: few units decide little by their scores, and would
+    else get any size up to `max_keys`. Neighbours are add/remove of one unit.
     """
 
     epsilon: float
@@ -169,8 +172,15 @@ class TypicalSize(Mechanism):
         """Return the noisy median of the numbers of keys of all units."""
         units = np.bincount(np.minimum(sizes, self.max_keys), minlength=self.max_keys + 1)[: self.max_keys + 1]
         upto = np.cumsum(units)
-        fewer, more = upto[:-1], upto[-1] - upto[1:]
-        return 1 + int(noisy_top(-np.maximum(fewer, more), 1, scale=laplace_scale(self.epsilon, 1), source=source)[0])
+        scores = self.prior - np.maximum(upto[:-1], upto[-1] - upto[1:])
+        return 1 + int(noisy_top(scores, 1, scale=laplace_scale(self.epsilon, 1), source=source)[0])
+
+    @property
+    def prior(self) -> Ints:
+        """The constants that are added to the scores of the sizes."""
+        sizes = np.arange(1, self.max_keys + 1)
+        usual = np.log(np.log1p(1 / (sizes - 0.5))) - (np.log(sizes / _USUAL) / _SPREAD) ** 2 / 2
+        return np.asarray(np.rint((usual - usual.max()) / self.epsilon), np.int64)
 
 
 def delta_after_choices(epsilon: float, delta: float, ranges: tuple[float, ...]) -> float:

@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from dpsieve.channels.channel import ReportedCounts, frequency_at
+from dpsieve.channels.channel import frequency_at
 from dpsieve.discovery.choice import Picks, Selection, SelectorChoice
+from dpsieve.discovery.greedy import Greedy, OneKey, TopTokens
 from dpsieve.discovery.key_sets import HittingSet, KeySet, TopK, selected_table, top_table
 from dpsieve.discovery.picks import HittingKeys, KeyPicker, TopKeys, hitting_keys, hitting_lower, top_keys
 from dpsieve.discovery.renyi import RenyiSelector
@@ -194,16 +195,14 @@ def plan_top_k(request: TopKRequest, table: Table | None) -> Plan[Any, TopK]:
     def make(selector: Selector, epsilon: float, delta: float) -> TopKeys:
         return top_keys(epsilon, delta, selector.max_keys, request.k, selector=selector, count_share=count_share)
 
-    choice = _choice(request, table, Picks(request.k, SHARES_OF_TOP_K, make))
+    choice = _choice(request, table, Picks(request.k, SHARES_OF_TOP_K, make, one_key=not request.counts))
 
     def finish(pairs: Pairs, source: Source) -> TopK:
         chosen = choice.public or choice.draw(pairs, source)
         picker: Any = chosen.mechanism.last
-        found = picker.selector.select(pairs.bound(picker.max_keys), source)
-        numbers, keys = pairs.counts()[found], pairs.keys.filter(found)
-        order = picker.pick(numbers, source)
-        noisy = picker.noisy_counts(numbers[order], source) if request.counts else None
-        rows = top_table(picker, keys.take(pa.array(order)), noisy)
+        places = picker.find(pairs, source)
+        noisy = picker.noisy_counts(pairs.counts()[places], source) if request.counts else None
+        rows = top_table(picker, pairs.keys.take(pa.array(places)), noisy)
         return _publish_picks(TopK, chosen, rows, source)
 
     return _plan_pairs(request, table, choice, ALL_KEYS, finish)
@@ -215,13 +214,13 @@ def plan_hitting_set(request: HittingSetRequest, table: Table | None) -> Plan[An
     def make(selector: Selector, epsilon: float, delta: float) -> HittingKeys:
         return hitting_keys(epsilon, delta, selector.max_keys, request.k, selector=selector)
 
-    choice = _choice(request, table, Picks(request.k, SHARES_OF_HITTING_SET, make, hitting_lower(request.k)))
+    picks = Picks(request.k, SHARES_OF_HITTING_SET, make, hitting_lower(request.k), one_key=True)
+    choice = _choice(request, table, picks)
 
     def finish(pairs: Pairs, source: Source) -> HittingSet:
         chosen = choice.public or choice.draw(pairs, source)
         picker: Any = chosen.mechanism.last
-        found = pairs.restrict(picker.selector.select(pairs.bound(picker.max_keys), source))
-        rows = published(found.keys.take(pa.array(picker.pick(found, source))))
+        rows = published(pairs.keys.take(pa.array(picker.find(pairs, source))))
         return _publish_picks(HittingSet, chosen, rows, source)
 
     return _plan_pairs(request, table, choice, ALL_KEYS, finish)
@@ -235,7 +234,7 @@ def _choice(request: DiscoverRequest, table: Table | None, picks: Picks | None =
         request.epsilon,
         request.delta,
         request.contribution.keys,
-        typical_keys=request.typical_keys,
+        typical_keys=request.typical_keys if request.privacy_unit else 1,
         unit=request.unit,
         sums_from=type(table.engine).__name__ if table is not None and sums_only else "",
         picks=picks,
@@ -257,7 +256,7 @@ def _plan_pairs(
         pairs = table.pairs(request.columns, contribution, source)
         if choice.public is not None:
             last: Any = choice.public.mechanism
-            (last.selector if isinstance(last, KeyPicker) else last).check(pairs)
+            getattr(last, "selector", last).check(pairs)
         return pairs
 
     promise = Guarantee(request.epsilon, request.delta, unit=request.unit)
@@ -280,11 +279,7 @@ def _noise_lines(keys: int, mechanism: Mechanism) -> Iterator[tuple[str, str]]:
     """Yield how many units a key needs, and the noise of picks, for units that typically hold this many keys."""
     last: Any = mechanism.last
     selector: Any = getattr(last, "selector", last)
-    units = None
-    if isinstance(selector, RenyiSelector):
-        units = math.ceil(selector.users_needed(min(keys, selector.max_keys)))
-    elif isinstance(getattr(selector, "channel", None), ReportedCounts):
-        units = frequency_at(selector.channel, 0.5)
+    units = _units_needed(selector, min(keys, selector.max_keys))
     label = f"units with {'1 key' if keys == 1 else f'{keys:,} keys'}"
     if units is not None:
         yield label, f"a key is found half of the time if {units:,} units hold it"
@@ -295,18 +290,25 @@ def _noise_lines(keys: int, mechanism: Mechanism) -> Iterator[tuple[str, str]]:
         yield label, f"counts are within {last.half_width():,.0f} of the true ones (95 %)"
 
 
+def _units_needed(selector: Any, keys: int) -> int | None:
+    """Return the number of units of this many keys that make a key selected half of the time; None if unknown."""
+    if isinstance(selector, RenyiSelector):
+        return math.ceil(selector.users_needed(keys))
+    return frequency_at(selector.channel, 0.5) if isinstance(selector, OneKey | Greedy) else None
+
+
 def _publish_picks(kind: type[_Picked], chosen: Selection, rows: pa.Table, source: Source) -> _Picked:
     """Return the publication of picked keys; fewer than k are explained."""
     picker: Any = chosen.mechanism.last
-    reason = f"{picker.k:,} picks among the keys of {picker.selector.name} selection, {chosen.reason}"
+    picked = f"the {picker.k:,} largest counts" if isinstance(picker, TopTokens) else f"{picker.k:,} picks"
+    reason = f"{picked} among the keys of {picker.selector.name} selection, {chosen.reason}"
     made = kind.of(chosen.mechanism, rows, source=source, reason=reason)
     if len(made) >= picker.k:
         return made
     words = f"raise epsilon or delta, or add data: only {len(made):,} of {picker.k:,} keys were selected"
-    if isinstance(picker.selector, RenyiSelector):
-        selector: RenyiSelector = picker.selector
-        keys = min(selector.max_keys, selector.least)
+    keys = min(picker.max_keys, getattr(picker.selector, "least", 1))
+    units = _units_needed(picker.selector, keys)
+    if units is not None:
         each = "one key" if keys == 1 else f"{keys:,} keys"
-        units = math.ceil(selector.users_needed(keys))
         words += f", as a key is selected half of the time if {units:,} units of {each} each hold it"
     return replace(made, notes=replace(made.notes, rarer=words))
