@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 import dpsieve as ds
 from dpsieve.jobs.mechanisms import choose_mechanism
 from dpsieve.jobs.request import ReleaseRequest
+from dpsieve.papers.weighted_sampling import sampled_stability
 
 FOLDER = Path(__file__).parent / "img"
 COLOURS = ["#1b6ca8", "#d1495b", "#edae49", "#66a182", "#2e4057", "#8d6a9f"]
@@ -81,8 +82,8 @@ def main() -> None:
     sampled: dict[str, Reporting] = {
         "sampled, not private": scheme.inclusion,
         "optimal, simple": ch.optimal(0.1, 1e-3, scheme).reporting_probability,
-        "sampled stability": ch.stability(0.1, 1e-3, scheme).reporting_probability,
-        "sampled stability, paper's threshold": ch.stability(
+        "sampled stability": sampled_stability(0.1, 1e-3, scheme).reporting_probability,
+        "sampled stability, paper's threshold": sampled_stability(
             0.1, 1e-3, scheme, threshold="paper"
         ).reporting_probability,
     }

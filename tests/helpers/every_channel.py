@@ -16,6 +16,7 @@ from dpsieve.channels import (
 )
 from dpsieve.channels.ladder import LadderRows, make_table
 from dpsieve.channels.optimal_channels import Optimal
+from dpsieve.papers.weighted_sampling import sampled_stability
 from dpsieve.sampling import ppswor
 
 
@@ -40,7 +41,7 @@ CHANNELS = {
     "optimal, ppswor": lambda: optimal(0.5, 0.01, SCHEMES["ppswor"]),
     "optimal, step": lambda: optimal(1.0, 0.01, SCHEMES["step"]),
     "simple, priority": lambda: simple(0.5, 0.01, SCHEMES["priority"]),
-    "sampled stability": lambda: stability(1.0, 0.01, SCHEMES["priority"], threshold="paper"),
+    "sampled stability": lambda: sampled_stability(1.0, 0.01, SCHEMES["priority"], threshold="paper"),
     "sample threshold": lambda: sample_threshold(0.316, 4, epsilon=3.0),
 }
 FORMULAS = ("report then count", "report then count, keys", "sampled stability", "sample threshold")  # not certified

@@ -83,7 +83,10 @@ def releases():
         "keys only": simple.release(KEYS, FREQUENCIES, keys_only=True, source=source),
         "several": several_keys(method="simple"),
         "gaussian": several_keys(method="gaussian"),
-        "stability": ds.channels.stability(1.0, 1e-3, ds.priority(0.05)).release(KEYS, FREQUENCIES, source=source),
+        "stability": ds.channels.stability(1.0, 1e-3).release(KEYS, FREQUENCIES, source=source),
+        "sampled_stability": ds.papers.weighted_sampling.sampled_stability(1.0, 1e-3, ds.priority(0.05)).release(
+            KEYS, FREQUENCIES, source=source
+        ),
         "sampled": ds.channels.simple(1.0, 1e-2, ds.priority(0.1)).release(KEYS, FREQUENCIES, source=source),
         "sized": release_sample(KEYS, FREQUENCIES, 4, epsilon=2.0, delta=1e-2, method="priority", source=source),
         "known": known_keys(1.0).release(KEYS, [0, 1, 2, 900], source=source),
