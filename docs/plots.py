@@ -18,6 +18,7 @@ import dpsieve as ds
 from dpsieve.channels.channel import ReportedCounts, frequency_at
 from dpsieve.jobs.mechanisms import choose_mechanism
 from dpsieve.jobs.request import ReleaseRequest
+from dpsieve.papers.weighted_sampling import sampled_stability
 from dpsieve.privacy import Approximate, Composition
 from dpsieve.synthetic import query_log
 from dpsieve.testing import insecure_source
@@ -259,8 +260,8 @@ def main() -> None:
     sampled: dict[str, Reporting] = {
         "sampled, not private": scheme.inclusion,
         "optimal, simple": ch.optimal(0.1, 1e-3, scheme).reporting_probability,
-        "sampled stability": ch.stability(0.1, 1e-3, scheme).reporting_probability,
-        "sampled stability, paper's threshold": ch.stability(
+        "sampled stability": sampled_stability(0.1, 1e-3, scheme).reporting_probability,
+        "sampled stability, paper's threshold": sampled_stability(
             0.1, 1e-3, scheme, threshold="paper"
         ).reporting_probability,
     }

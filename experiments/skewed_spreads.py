@@ -26,6 +26,7 @@ import dpsieve as ds
 from dpsieve.numbers.dyadic_grid import DyadicGrid
 from dpsieve.numbers.rows import BoundedRows
 from dpsieve.numbers.search import log_grid
+from dpsieve.papers.thesis.mean_steps import pair_deviations
 from dpsieve.randomness.source import resolve
 from dpsieve.types import Floats
 
@@ -74,7 +75,7 @@ def by_search(x: Floats, method: float, rho: float) -> Floats:
         grid = DyadicGrid(-BOUND, BOUND, 20)
         return np.abs(rows.quantiles(method, grid, math.sqrt(grid.depth / (2 * rho)), source) - MIDDLE)
     grid = log_grid(2.0**-10, 2 * BOUND, 64)
-    return rows.pair_deviations(int(method), grid, math.sqrt(grid.depth / (2 * rho)), source)
+    return pair_deviations(rows, int(method), grid, math.sqrt(grid.depth / (2 * rho)), source)
 
 
 def main() -> None:

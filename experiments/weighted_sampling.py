@@ -26,6 +26,7 @@ from rich.table import Table
 
 import dpsieve as ds
 from dpsieve.channels.channel import ReportedCounts
+from dpsieve.papers.weighted_sampling import sampled_stability
 from dpsieve.sampling.schemes import Scheme
 from dpsieve.types import Floats, Ints
 
@@ -91,9 +92,15 @@ def channels(epsilon: float, delta: float, scheme: Scheme | None = None) -> dict
     return {
         "optimal": ds.channels.optimal(epsilon, delta, scheme),
         "simple": ds.channels.simple(epsilon, delta, scheme),
-        "sbh": ds.channels.stability(epsilon, delta, scheme, threshold="paper"),
-        "sbh_fair": ds.channels.stability(epsilon, delta, scheme),
+        "sbh": _stability(epsilon, delta, scheme, threshold="paper"),
+        "sbh_fair": _stability(epsilon, delta, scheme),
     }
+
+
+def _stability(epsilon: float, delta: float, scheme: Scheme | None, **options: str) -> ReportedCounts:
+    if scheme is None:
+        return ds.channels.stability(epsilon, delta, **options)
+    return sampled_stability(epsilon, delta, scheme, **options)
 
 
 def threshold(epsilon: float, delta: float) -> float:

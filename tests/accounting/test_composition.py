@@ -28,7 +28,7 @@ SPENDS = [
 ]
 
 
-def exact_delta(parts, epsilon):
+def rounded_delta(parts, epsilon):
     """E[max(0, 1 - e^(epsilon - loss))] over all joint outcomes, with 60 digits; a part is [(loss, mass), ...]."""
     with mpmath.workdps(60):
         total = mpmath.mpf(0)
@@ -81,7 +81,7 @@ def test_one_spend_costs_what_it_says():
 @pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0, 1.9, 2.2])
 def test_different_spends_against_every_joint_outcome(epsilon):
     spends = [Approximate(0.2), Approximate(0.31), Approximate(1.0), Approximate(0.05, count=2), Approximate(1e-4)]
-    exact = exact_delta([response(e) for e in (0.2, 0.31, 1.0, 0.05, 0.05, 1e-4)], epsilon)
+    exact = rounded_delta([response(e) for e in (0.2, 0.31, 1.0, 0.05, 0.05, 1e-4)], epsilon)
     ours = Composition(spends).delta(epsilon)
     assert exact <= ours <= exact * (1 + mpmath.mpf("1e-4")) + mpmath.mpf("1e-7")
 
@@ -89,7 +89,7 @@ def test_different_spends_against_every_joint_outcome(epsilon):
 @pytest.mark.parametrize("sensitivity", [1, 2, 5])
 def test_discrete_laplace_against_its_own_masses(sensitivity):
     for epsilon in (0.0, 0.1, 0.4, sensitivity / 2):
-        exact = exact_delta([laplace(2.0, sensitivity)], epsilon)
+        exact = rounded_delta([laplace(2.0, sensitivity)], epsilon)
         ours = Composition([DiscreteLaplace(2.0, sensitivity)]).delta(epsilon)
         assert exact * (1 - mpmath.mpf("1e-30")) <= ours <= exact * (1 + mpmath.mpf("1e-11")) + mpmath.mpf("1e-60")
 
@@ -111,12 +111,12 @@ def test_never_below_the_truth_and_never_worse_than_basic(pairs, epsilon):
     with mpmath.workdps(400):
         kept = mpmath.fprod(1 - mpmath.mpf(delta) for _, delta in pairs)
         parts = [response(e) for e, _ in pairs]
-        exact = 1 - kept * (1 - exact_delta(parts, epsilon))
+        exact = 1 - kept * (1 - rounded_delta(parts, epsilon))
         # Losses of 60 digits leave something over where they cancel.
         assert exact * (1 - mpmath.mpf("1e-40")) - mpmath.mpf("1e-55") <= ours
         # Six spends may each move by one step of the grid, 1 / 2^15 of their sum.
         nearby = epsilon - 2e-4 * sum(e for e, _ in pairs)
-        assert ours <= (1 - kept * (1 - exact_delta(parts, nearby))) * (1 + mpmath.mpf("1e-9")) + mpmath.mpf("1e-30")
+        assert ours <= (1 - kept * (1 - rounded_delta(parts, nearby))) * (1 + mpmath.mpf("1e-9")) + mpmath.mpf("1e-30")
     total_epsilon, total_delta = basic(spends)
     assert composition.delta(total_epsilon) <= total_delta
     assert composition.epsilon(total_delta) <= total_epsilon

@@ -12,7 +12,7 @@ from dpsieve.accounting.curves import gaussian_curve, gaussian_delta, gaussian_e
 from dpsieve.errors import DpsieveError, InvalidValue
 
 
-def exact_delta(sigma, epsilon, sensitivity=1.0, count=1):
+def rounded_delta(sigma, epsilon, sensitivity=1.0, count=1):
     """The formula of Balle and Wang with 400 digits."""
     with mpmath.workdps(400):
         mu = mpmath.sqrt(count) * mpmath.mpf(sensitivity) / mpmath.mpf(sigma)
@@ -45,7 +45,7 @@ def test_noise_scales_with_the_sensitivity_and_the_root_of_the_count():
     ],
 )
 def test_delta_keeps_its_digits_at_every_size(sigma, epsilon, size):
-    exact, ours = exact_delta(sigma, epsilon), gaussian_delta(sigma, epsilon)
+    exact, ours = rounded_delta(sigma, epsilon), gaussian_delta(sigma, epsilon)
     assert mpmath.log10(exact) == pytest.approx(size, abs=0.5) or exact < 1e-308
     assert exact <= ours
     assert ours <= max(float(exact) * (1 + 1e-15), math.ulp(0.0)) * (1 + 1e-15)
@@ -54,7 +54,7 @@ def test_delta_keeps_its_digits_at_every_size(sigma, epsilon, size):
 @settings(max_examples=60, deadline=None)
 @given(st.floats(0.05, 50), st.floats(0, 20), st.integers(1, 1000))
 def test_delta_is_rounded_up_by_at_most_a_rounding(sigma, epsilon, count):
-    exact = exact_delta(sigma, epsilon, count=count)
+    exact = rounded_delta(sigma, epsilon, count=count)
     ours = gaussian_delta(sigma, epsilon, count=count)
     assert exact <= ours
     assert exact < 1e-300 or ours <= exact * (1 + mpmath.mpf("1e-15"))
@@ -89,7 +89,7 @@ def test_the_curve_in_floats_stays_just_above_the_exact_one(mu):
     epsilons = np.array([-30.0, -1.0, -mu, 0.0, mu / 3, mu * mu / 2, 3 * mu, 8 * mu])
     for epsilon, ours in zip(epsilons, gaussian_curve(epsilons, mu), strict=True):
         with mpmath.workdps(400):
-            exact = exact_delta(1.0, float(epsilon), mu)
+            exact = rounded_delta(1.0, float(epsilon), mu)
             tail = mpmath.erfc((mpmath.mpf(float(epsilon)) / mu - mpmath.mpf(mu) / 2) / mpmath.sqrt(2)) / 2
             assert exact <= ours <= exact + 4e-12 * tail
 

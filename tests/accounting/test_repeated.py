@@ -14,7 +14,7 @@ from dpsieve.errors import DpsieveError, InvalidValue
 from dpsieve.exact.balls import ball, upper
 
 
-def exact_delta(k, epsilon, each_epsilon, each_delta):
+def rounded_delta(k, epsilon, each_epsilon, each_delta):
     """The formula of Kairouz, Oh and Viswanath, with 80 digits beyond what cancels."""
     with mpmath.workdps(400):
         one, e, e0 = mpmath.mpf(1), mpmath.mpf(epsilon), mpmath.mpf(each_epsilon)
@@ -76,7 +76,7 @@ def test_no_smaller_delta_is_possible(k, each_epsilon, each_delta):
     ],
 )
 def test_delta_keeps_its_digits_at_every_size(k, epsilon, each_epsilon, each_delta):
-    exact = exact_delta(k, epsilon, each_epsilon, each_delta)
+    exact = rounded_delta(k, epsilon, each_epsilon, each_delta)
     ours = repeated_delta(k, epsilon, each_epsilon=each_epsilon, each_delta=each_delta)
     assert exact <= ours <= exact * (1 + k * mpmath.mpf("1e-13") + mpmath.mpf("1e-13"))
 
@@ -84,7 +84,7 @@ def test_delta_keeps_its_digits_at_every_size(k, epsilon, each_epsilon, each_del
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 60), st.floats(0, 20), st.floats(0, 3), st.floats(0, 0.5))
 def test_delta_is_the_optimum_rounded_up(k, epsilon, each_epsilon, each_delta):
-    exact = exact_delta(k, epsilon, each_epsilon, each_delta)
+    exact = rounded_delta(k, epsilon, each_epsilon, each_delta)
     ours = repeated_delta(k, epsilon, each_epsilon=each_epsilon, each_delta=each_delta)
     assert exact <= ours
     assert ours <= exact * (1 + mpmath.mpf("1e-12")) + mpmath.mpf(10) ** -300

@@ -11,7 +11,7 @@ from dpsieve.accounting.curves import gaussian_delta, zcdp_delta, zcdp_epsilon, 
 from dpsieve.errors import DpsieveError, InvalidValue
 
 
-def exact_delta(rho, epsilon):
+def rounded_delta(rho, epsilon):
     """The smallest bound over alpha, with 60 digits and another way to find alpha."""
     with mpmath.workdps(60):
         rho, epsilon = mpmath.mpf(rho), mpmath.mpf(epsilon)
@@ -39,7 +39,7 @@ def test_a_budget_and_its_price():
 @pytest.mark.parametrize("rho", [1e-6, 0.01, 0.1, 1.0, 20.0])
 @pytest.mark.parametrize("epsilon", [0.0, 0.01, 1.0, 8.0, 60.0])
 def test_delta_is_the_optimum_rounded_up(rho, epsilon):
-    exact, ours = exact_delta(rho, epsilon), zcdp_delta(rho, epsilon)
+    exact, ours = rounded_delta(rho, epsilon), zcdp_delta(rho, epsilon)
     assert ours <= exact * (1 + mpmath.mpf("1e-12")) or ours == math.ulp(0.0)
     assert ours >= exact * (1 - mpmath.mpf("1e-20"))
 

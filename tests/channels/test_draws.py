@@ -12,7 +12,7 @@ from helpers.statistical import assert_counts, binomial_band
 from dpsieve.channels import optimal, simple, stability, truncated_geometric
 from dpsieve.channels.rows import Inverse
 from dpsieve.channels.stepwise import RaggedRows
-from dpsieve.errors import InvalidValue
+from dpsieve.papers.weighted_sampling import sampled_stability
 from dpsieve.sampling import Sample, custom, new_salt, ppswor
 from dpsieve.testing import insecure_source
 
@@ -22,7 +22,7 @@ CHANNELS = {
     "simple": simple(0.5, 0.01),
     "stability": stability(0.5, 0.01),
     "truncated geometric": truncated_geometric(0.5, 0.01),
-    "sampled stability": stability(0.5, 0.01, ppswor(0.05)),
+    "sampled stability": sampled_stability(0.5, 0.01, ppswor(0.05)),
     **{f"optimal, {name}": optimal(0.5, 0.01, scheme) for name, scheme in SCHEMES.items() if name != "everything"},
     "simple, ppswor": simple(0.5, 0.01, ppswor(0.05)),
 }
@@ -174,11 +174,6 @@ class TestSamplesOfRareAndHugeKeys:
         channel.certify()
         low["answer"] = 1.0
         assert channel.draw(np.full(20_000, 60)).tokens.astype(bool).mean() < 0.01
-
-    def test_a_rate_read_off_the_data_is_refused(self):
-        sample = Sample.bottom_k(["a", "b", "c"], [5, 6, 7], 2, salt=new_salt())
-        with pytest.raises(InvalidValue, match="read off the data"):
-            optimal(1.0, 1e-8, sample.scheme)
 
 
 def test_threads_share_a_channel():

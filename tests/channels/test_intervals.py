@@ -7,13 +7,14 @@ from helpers.statistical import binomial_band
 
 from dpsieve.channels import gaussian, optimal, simple, stability, truncated_geometric
 from dpsieve.errors import DpsieveError
+from dpsieve.papers.weighted_sampling import sampled_stability
 from dpsieve.sampling import ppswor
 
 WHOLE = {
     "simple": simple(0.5, 0.01),
     "stability": stability(0.5, 0.01),
     "truncated geometric": truncated_geometric(0.5, 0.01),
-    "sampled stability": stability(0.5, 0.01, ppswor(0.05)),
+    "sampled stability": sampled_stability(0.5, 0.01, ppswor(0.05)),
     "wide gaussian": gaussian(0.05, 0.01, max_keys=20),
     **{f"simple, {name}": simple(0.5, 0.01, scheme) for name, scheme in SCHEMES.items() if name != "everything"},
 }

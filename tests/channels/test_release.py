@@ -17,6 +17,7 @@ import dpsieve as ds
 from dpsieve.channels import optimal, simple, stability, truncated_geometric
 from dpsieve.errors import DpsieveError, InvalidValue
 from dpsieve.noise.private_total import private_scheme, release_sample
+from dpsieve.papers.weighted_sampling import sampled_stability
 from dpsieve.testing import insecure_source
 
 KEYS = ["tea", "coffee", "water", "juice", "secret"]
@@ -173,12 +174,12 @@ def test_bad_schemes_and_thresholds():
     with pytest.raises(DpsieveError, match="delta"):
         stability(1.0, 0.7)
     with pytest.raises(DpsieveError, match="exact"):
-        stability(1.0, 1e-6, ds.ppswor(1e-6)).delta(1.0, "replace")
+        sampled_stability(1.0, 1e-6, ds.ppswor(1e-6)).delta(1.0, "replace")
     for make in (optimal, simple):
         with pytest.raises(DpsieveError, match="epsilon"):
             make(45.0, 1e-6, ds.ppswor(0.1))
     with pytest.raises(DpsieveError, match="already_sampled"):
-        stability(1.0, 1e-6, ds.ppswor(0.1)).release(["a"], [5], already_sampled=True)
+        sampled_stability(1.0, 1e-6, ds.ppswor(0.1)).release(["a"], [5], already_sampled=True)
     with pytest.raises(DpsieveError, match="replace"):
         optimal(1.0, 1e-6, ds.ppswor(0.1)).delta(1.0, "replace")
 

@@ -8,6 +8,7 @@ from helpers.scripted import Scripted
 
 from dpsieve.channels import gaussian, optimal, rows_of_units, simple, stability, truncated_geometric
 from dpsieve.noise.private_total import private_scheme
+from dpsieve.papers.weighted_sampling import sampled_stability
 from dpsieve.randomness.coins import bernoulli, coins
 from dpsieve.randomness.tables import ExactTable
 from dpsieve.sampling import custom
@@ -76,7 +77,7 @@ def test_coins_that_thin():
     for second, kept in ((EDGE - 1, True), (EDGE, False), (WORD - 1, False)):
         assert coins(1, RARE, source=Scripted(0, second)).tolist() == [kept]
         assert bernoulli(np.array([RARE]), Scripted(0, second)).tolist() == [kept]
-        sampled = stability(1.0, 1e-3, custom([RARE])).draw([50], source=Scripted(0, 0, 0, second)).tokens
+        sampled = sampled_stability(1.0, 1e-3, custom([RARE])).draw([50], source=Scripted(0, 0, 0, second)).tokens
         assert (sampled[0] > 0) == kept
 
 

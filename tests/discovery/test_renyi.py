@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from helpers.exact_neighbours import climb, exact_delta
+from helpers.exact_neighbours import climb, rounded_delta
 from helpers.privacy_curves import repeated_epsilon
 from helpers.scripted import Repeating, Scripted
 from helpers.searched_units import coins, searched_curves
@@ -126,7 +126,7 @@ def test_the_exact_delta_of_neighbours_is_below_the_promise():
 
         def score(sums, weight=weight):
             coins = selection.reporting_probability(np.concatenate([sums + weight, sums]))
-            return exact_delta(coins[: len(sums)], coins[len(sums) :], 1.0)
+            return rounded_delta(coins[: len(sums)], coins[len(sums) :], 1.0)
 
         def moved(sums, rng):
             change = rng.integers(-60, 61, len(sums)) * (rng.random(len(sums)) < 0.4)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers.exact_neighbours import climb, exact_delta
+from helpers.exact_neighbours import climb, rounded_delta
 from helpers.searched_units import searched_curves, worst_after_a_look
 from helpers.statistical import binomial_band
 from scipy.special import ndtr
@@ -145,7 +145,7 @@ def test_round_two_alone_on_searched_neighbours():
         importance, sums = state
         weights = weights_of(selector, importance)
         coins = selector.table.probability(np.concatenate([sums + weights, sums]))
-        return exact_delta(coins[: len(sums)], coins[len(sums) :], 1.0)
+        return rounded_delta(coins[: len(sums)], coins[len(sums) :], 1.0)
 
     def moved(state, rng):
         importance, sums = state

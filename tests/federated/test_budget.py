@@ -35,7 +35,7 @@ from dpsieve.federated.client import (
     value_answer,
 )
 from dpsieve.federated.plans.levels import secret_levels_delta
-from dpsieve.noise.sample_threshold import exact_delta
+from dpsieve.noise.sample_threshold import rounded_delta
 
 WIDE = {"epsilon": 100.0, "delta": 0.5, "exposure": 0.999, "rate": 0.99}
 EASY = {"epsilon": 5.0, "delta": 0.01, "threshold": 19}  # terms that are true for every coin below
@@ -165,7 +165,7 @@ class TestAttacks:
         """
 
         def asked(name, coin, threshold, epsilon):
-            delta = exact_delta(epsilon, coin, threshold, "add_remove")
+            delta = rounded_delta(epsilon, coin, threshold, "add_remove")
             return ValueQuestion(coin, terms=Terms(name, epsilon, delta, threshold))
 
         first, small, large = asked("1", 0.5, 2, log(2.0)), asked("2", 0.25, 2, 0.5), asked("3", 0.75, 2, 0.5)
@@ -399,7 +399,7 @@ class TestTerms:
             epsilon, coin = draw.choice((0.01, 0.1, 0.5, 1.0, 3.0, 30.0)), 10 ** draw.uniform(-4, -0.01)
             threshold, levels = round(10 ** draw.uniform(0, 3)), draw.choice((1, 2, 20))
             terms = {"epsilon": epsilon, "delta": 0.5, "threshold": threshold}
-            exact = exact_delta(epsilon, coin, threshold, "add_remove")
+            exact = rounded_delta(epsilon, coin, threshold, "add_remove")
             found = questions.least_delta(value_question(coin=coin, **terms))
             assert exact * (1 - 1e-8) - 1e-300 <= found <= exact
             secret = min(exact, secret_levels_delta(epsilon, coin, threshold, levels))

@@ -138,7 +138,11 @@ def draw(channel: Callable[[], Any], frequencies: Any = FREQUENCIES, **options: 
     return channel().release(KEYS, frequencies, **options)
 
 
-for mechanism, scheme in product(("optimal", "simple", "stability"), (None, ds.priority(0.05), ds.ppswor(0.05))):
+add("channel: stability, all keys", draw, functools.partial(ds.channels.stability, 1.0, 1e-3))
+for scheme in (ds.priority(0.05), ds.ppswor(0.05)):
+    sampled = functools.partial(ds.papers.weighted_sampling.sampled_stability, 1.0, 1e-3, scheme)
+    add(f"channel: stability, {scheme!r}", draw, sampled)
+for mechanism, scheme in product(("optimal", "simple"), (None, ds.priority(0.05), ds.ppswor(0.05))):
     maker = functools.partial(getattr(ds.channels, mechanism), 1.0, 1e-3, scheme)
     add(f"channel: {mechanism}, {'all keys' if scheme is None else scheme!r}", draw, maker)
 add("channel: optimal, sampled by roots", draw, lambda: ds.channels.optimal(1.0, 1e-3, ds.ppswor(0.2, 0.5)))
@@ -403,8 +407,8 @@ def coordinated(source: Any) -> Any:
     parts = [ds.Sample.of(keys, counts, ds.ppswor(0.002), salt=SALT)
              for keys, counts in ((KEYS[:2], FREQUENCIES[:2]), (KEYS[2:], FREQUENCIES[2:]))]  # fmt: skip
     merged = parts[0].merge(parts[1])
-    few = ds.Sample.bottom_k(KEYS, FREQUENCIES, 2, salt=SALT)
-    return [merged.keys, merged.frequencies, merged.threshold, few.keys, few.frequencies, few.threshold]
+    few = ds.papers.weighted_sampling.bottom_k(KEYS, FREQUENCIES, 2, salt=SALT)
+    return [merged.keys, merged.frequencies, float("inf"), few.keys, few.frequencies, few.threshold]
 
 
 add("sample: stream", stream_sample)

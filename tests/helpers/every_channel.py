@@ -17,6 +17,7 @@ from dpsieve.channels import (
 from dpsieve.channels.floored import floored
 from dpsieve.channels.ladder import LadderRows, make_table
 from dpsieve.channels.optimal_channels import Optimal
+from dpsieve.papers.weighted_sampling import sampled_stability
 from dpsieve.sampling import ppswor
 
 
@@ -41,7 +42,7 @@ CHANNELS = {
     "optimal, ppswor": lambda: optimal(0.5, 0.01, SCHEMES["ppswor"]),
     "optimal, step": lambda: optimal(1.0, 0.01, SCHEMES["step"]),
     "simple, priority": lambda: simple(0.5, 0.01, SCHEMES["priority"]),
-    "sampled stability": lambda: stability(1.0, 0.01, SCHEMES["priority"], threshold="paper"),
+    "sampled stability": lambda: sampled_stability(1.0, 0.01, SCHEMES["priority"], threshold="paper"),
     "sample threshold": lambda: sample_threshold(0.316, 4, epsilon=3.0),
     "optimal, floor": lambda: floored(optimal(0.5, 0.01), 4),
     "rows of units, floor": lambda: floored(rows_of_units(0.5, 0.01, 3), 3),

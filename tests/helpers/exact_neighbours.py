@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 
 
-def exact_delta(with_unit, without, epsilon):
+def rounded_delta(with_unit, without, epsilon):
     """Return the larger sum of max(0, P - e^epsilon Q) of both directions, for coins with these probabilities."""
     outputs = np.array(list(itertools.product([0, 1], repeat=len(with_unit))))
     p, q = (np.prod(np.where(outputs, coins, 1 - np.asarray(coins)), axis=1) for coins in (with_unit, without))

@@ -11,6 +11,7 @@ from dpsieve.channels import Channel, optimal, simple, stability
 from dpsieve.channels.rows import Rows
 from dpsieve.codec import register
 from dpsieve.exact import floor_words
+from dpsieve.papers.weighted_sampling import sampled_stability
 from dpsieve.privacy import Block
 from dpsieve.sampling import custom, ppswor, priority
 
@@ -51,7 +52,7 @@ MAKE = {
     "simple, priority": lambda: simple(0.5, 1e-4, priority(0.03)),
     "simple, jump": lambda: simple(0.5, 1e-4, custom([0.5] * 60 + [1.0])),
     "stability": lambda: stability(1.0, 1e-3),
-    "stability, sampled": lambda: stability(1.0, 1e-3, ppswor(0.05)),
+    "stability, sampled": lambda: sampled_stability(1.0, 1e-3, ppswor(0.05)),
     "wobbly": lambda: Wobbly(1.0, 0.5),
 }
 

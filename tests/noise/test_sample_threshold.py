@@ -1,6 +1,5 @@
 """Sample-and-threshold: exact rows, the exact guarantee under both relations, draws, and reading counts back."""
 
-import functools
 import itertools
 import json
 import math
@@ -10,6 +9,7 @@ from pathlib import Path
 import mpmath
 import numpy as np
 import pytest
+from helpers.binomial_rows import exact_row, full_row, full_rows
 from helpers.privacy_curves import divergence
 from helpers.statistical import assert_counts, binomial_band
 from scipy import stats
@@ -18,7 +18,8 @@ import dpsieve as ds
 from dpsieve.channels import sample_threshold
 from dpsieve.errors import DpsieveError, InvalidValue, NotCertified
 from dpsieve.exact.binomial import masses
-from dpsieve.noise.sample_threshold_delta import Pairs, add_remove, lower_tail, replace, roughly_replace, upper_tail
+from dpsieve.noise.sample_threshold_delta import add_remove, replace
+from dpsieve.papers.sample_threshold import exact_replacement_delta
 from dpsieve.privacy.mechanism import from_json
 
 REFERENCE = json.loads((Path(__file__).parents[1] / "vectors" / "reference.json").read_text())["sample_threshold"]
@@ -46,81 +47,22 @@ class TestGuarantee:
         assert add_remove(epsilon, rate, threshold)[0] == pytest.approx(worst, rel=1e-9)
 
     @pytest.mark.parametrize(
-        ("epsilon", "rate", "threshold"),
-        [
-            *[(1.0, 0.3, 3), (0.5, 0.6, 4), (0.4, 0.8, 2), (2.0, 0.5, 5), (1.0, 0.5, 1), (0.5, 0.1, 3), (0.7, 0.5, 8)],
-            *[(0.05, 0.95, 2), (0.1, 0.6, 2), (5.0, 0.95, 3), (3.0, 0.999, 2)],
-        ],
+        ("epsilon", "rate", "threshold"), [(1.0, 0.3, 3), (0.4, 0.8, 2), (1.0, 0.5, 1), (0.7, 0.5, 8), (0.05, 0.95, 2)]
     )
-    def test_one_replacement_by_enumeration(self, epsilon, rate, threshold):
-        """Every pair of cells that lose and gain a client, up to 60 clients each."""
+    def test_one_replacement_is_bounded(self, epsilon, rate, threshold):
+        """Every pair of cells that lose and gain a client, up to 60 clients each: the bound is at most half above."""
         last = 60
         rows = full_rows(rate, threshold, last + 1)
         worst = max(
             np.maximum(np.outer(rows[k], rows[n]) - math.exp(epsilon) * np.outer(rows[k - 1], rows[n + 1]), 0).sum()
             for k, n in itertools.product(range(1, last), range(last))
         )
-        found = replace(epsilon, rate, threshold)
-        assert worst * (1 - 1e-12) <= found == pytest.approx(worst, rel=1e-9)
-        assert found <= roughly_replace(epsilon, rate, threshold) <= 1.5 * found
+        assert worst * (1 - 1e-12) <= replace(epsilon, rate, threshold) <= 1.5 * worst
 
-    @pytest.mark.parametrize(
-        ("epsilon", "rate", "threshold"), [(0.1, 0.02, 3), (0.05, 0.03, 2), (1.0, 0.01, 2), (0.3, 0.02, 4)]
-    )
-    def test_one_replacement_at_low_rates_by_enumeration(self, epsilon, rate, threshold):
-        """A cell that gains a client may have many: up to 1,500 here, of which at most 100 send with any chance."""
-        factor, most = math.exp(epsilon), int((threshold - 1) / -math.expm1(-epsilon)) + 3
-        rows = np.array([full_row(n, rate, threshold, 100) for n in range(1501)])
-        worst = max(
-            sum(
-                np.maximum(a * rows[:-1] - factor * b * rows[1:], 0).sum(axis=1) for a, b in zip(*pair, strict=True)
-            ).max()
-            for pair in itertools.pairwise(rows[:most, : most + 1][::-1])
-        )
-        assert worst * (1 - 1e-12) <= replace(epsilon, rate, threshold) <= worst * (1 + 1e-8)
-
-    @pytest.mark.parametrize(("epsilon", "rate", "threshold"), [(1.0, 0.3, 3), (0.4, 0.8, 2), (0.7, 0.5, 8)])
-    def test_bounds_over_rectangles_of_pairs(self, epsilon, rate, threshold):
-        """No pair inside is above the bound, for rectangles of every shape; and a single pair is the bound."""
-        last = 40
-        rows = [full_row(k, rate, threshold, last + 1) for k in range(last + 2)]
-        exact = np.zeros((last + 1, last + 1))
-        for k, n in itertools.product(range(1, last + 1), range(last + 1)):
-            moved = np.outer(rows[k], rows[n]) - math.exp(epsilon) * np.outer(rows[k - 1], rows[n + 1])
-            exact[k, n] = np.maximum(moved, 0).sum()
-        pairs = Pairs(math.exp(epsilon), rate, threshold, last, 400, 1e-9)
-        places = [threshold, threshold + 1, threshold + 5, 20, last]
-        for k1, k2 in itertools.combinations_with_replacement(places, 2):
-            for l1, l2 in itertools.combinations_with_replacement([0, 1, 7, 19, last], 2):
-                assert exact[k1 : k2 + 1, l1 : l2 + 1].max() <= pairs.bound(k1, k2, l1, l2) <= 1
-        assert pairs.bound(20, 20, 7, 7) == pytest.approx(exact[20, 7], abs=1e-8)
-
-    @pytest.mark.parametrize(("epsilon", "rate", "threshold"), [(0.1, 0.8, 2000), (1.0, 0.99, 5000), (0.05, 0.02, 36)])
-    def test_large_thresholds_by_another_way(self, epsilon, rate, threshold):
-        """The same as cutting only k, then only l: slower, and with bounds on single rows alone at the end."""
-        depth = 30.0 - math.log(add_remove(epsilon, rate, threshold)[0])
-        last_l = math.ceil((threshold + math.sqrt(2 * threshold * depth) + 2 * depth) / rate)
-        last_k = math.ceil((threshold - 1) / -math.expm1(-epsilon)) + 2
-        pairs = Pairs(math.exp(epsilon), rate, threshold, last_k, last_l, math.exp(-depth))
-        found, open_rows = 0.0, [(threshold, last_k)]
-        claimed = replace(epsilon, rate, threshold)
-        while open_rows:  # depth first, where only what may be above is opened
-            k1, k2 = open_rows.pop()
-            if pairs.bound(k1, k2, 0, last_l) <= claimed * (1 - 1e-9):
-                continue
-            if k1 < k2:
-                open_rows += [(k1, (k1 + k2) // 2), ((k1 + k2) // 2 + 1, k2)]
-                continue
-            cells = [(0, last_l)]
-            while cells:
-                l1, l2 = cells.pop()
-                bound = pairs.bound(k1, k1, l1, l2)
-                if bound > claimed * (1 - 1e-9):
-                    if l1 == l2:
-                        found = max(found, bound)
-                    else:
-                        cells += [(l1, (l1 + l2) // 2), ((l1 + l2) // 2 + 1, l2)]
-        assert found == pytest.approx(claimed, rel=1e-9)
+    @pytest.mark.parametrize(("epsilon", "rate", "threshold"), [(0.1, 0.8, 2000), (1.0, 0.237, 19), (0.05, 0.02, 36)])
+    def test_one_replacement_costs_little_more_than_the_least_delta(self, epsilon, rate, threshold):
+        least = exact_replacement_delta(epsilon, rate, threshold)
+        assert least <= replace(epsilon, rate, threshold) <= 1.6 * least
 
     @pytest.mark.parametrize("relation", ["add_remove", "replace"])
     @pytest.mark.parametrize("rate", [0.25, 0.5, 0.75])
@@ -145,8 +87,8 @@ class TestGuarantee:
             if moved in ([[-1, 0, 0], [0, 0, 1]] if relation == "add_remove" else [[-1, 0, 1]]):
                 p_one, p_other = tables[one], tables[other]
                 worst = max(worst, sum(max(0, m - factor * p_other.get(o, 0)) for o, m in p_one.items()))
-        exact = sample_threshold(rate, threshold, epsilon=epsilon, neighbours=relation).guarantee.delta
-        assert float(worst) <= exact == pytest.approx(float(worst), rel=1e-9)
+        found = sample_threshold(rate, threshold, epsilon=epsilon, neighbours=relation).guarantee.delta
+        assert float(worst) <= found <= float(worst) * (1 + 1e-9 if relation == "add_remove" else 1.5)
 
     @pytest.mark.parametrize(("epsilon", "rate", "threshold"), [(1.0, 0.05, 20), (0.2, 0.01, 30), (1.0, 0.9, 1400)])
     def test_digits_of_tiny_deltas(self, epsilon, rate, threshold):
@@ -165,7 +107,7 @@ class TestGuarantee:
         assert delta < 1e-20
 
     def test_a_higher_threshold_and_a_lower_rate_are_never_worse(self):
-        for relation in (lambda *a: add_remove(*a)[0], replace):
+        for relation in (lambda *a: add_remove(*a)[0], replace, exact_replacement_delta):
             by_threshold = [relation(0.5, 0.4, t) for t in range(1, 40)]
             by_rate = [relation(0.5, p, 9) for p in np.linspace(0.01, 0.95, 60).tolist()]
             assert (np.diff(by_threshold) <= 0).all() and (np.diff(by_rate) >= 0).all()
@@ -180,11 +122,6 @@ class TestGuarantee:
         """Tiny rates use a closed bound, which is close: at the border both answers agree to a thousandth."""
         assert replace(1.0, 2e-5, 3) == pytest.approx(add_remove(1.0, 2e-5, 3)[0], rel=1e-3)
         assert add_remove(0.01, 0.5, 10**6)[0] <= replace(0.01, 0.5, 10**6) < 1e-3
-
-    def test_tails(self):
-        assert upper_tail(1000, 0.1, 150) == pytest.approx(stats.binom.sf(149, 1000, 0.1), rel=1e-9)
-        assert lower_tail(1000, 0.1, 60) == pytest.approx(stats.binom.cdf(60, 1000, 0.1), rel=1e-9)
-        assert upper_tail(5, 0.1, 6) == lower_tail(5, 0.9, -1) == 0
 
     def test_the_promise_and_the_certificate(self):
         channel = sample_threshold(0.3, 24, epsilon=1.0, delta=1e-8, neighbours="add_remove", unit="one phone")
@@ -216,31 +153,6 @@ class TestGuarantee:
         assert channel.guarantee.delta == pytest.approx(0.316**4, rel=1e-9)
         assert low <= (channel.draw(np.full(1_000_000, 4)).tokens > 0).sum() <= high
         assert not channel.draw(np.full(1000, 3)).tokens.any()
-
-
-@functools.cache
-def full_rows(rate, threshold, last):
-    """Return the rows of frequencies 0, ..., last, with the tokens 0, ..., last."""
-    numbers = np.arange(last + 1)
-    rows = stats.binom.pmf(numbers, numbers[:, None], rate)
-    rows[:, 0] = stats.binom.cdf(threshold - 1, numbers, rate)
-    rows[:, 1:threshold] = 0
-    return rows
-
-
-def full_row(k, rate, threshold, last):
-    row = stats.binom.pmf(np.arange(last + 1), k, rate)
-    row[0] = stats.binom.cdf(threshold - 1, k, rate)
-    row[1:threshold] = 0
-    return row
-
-
-def exact_row(k, p, threshold):
-    row = {0: Fraction(0)}
-    for j in range(k + 1):
-        token = j if j >= threshold else 0
-        row[token] = row.get(token, 0) + math.comb(k, j) * p**j * (1 - p) ** (k - j)
-    return row
 
 
 class TestRows:

@@ -25,10 +25,10 @@ from dpsieve.numbers import loops
 from dpsieve.numbers.dyadic_grid import DyadicGrid
 from dpsieve.numbers.estimate import Estimate
 from dpsieve.numbers.mean_noise import Clipping, MeanNoise, NormTail, best_clipping
-from dpsieve.numbers.mean_steps import PlanSteps
 from dpsieve.numbers.rows import LARGEST_RADIUS, LIMIT, PARTS, BoundedRows
 from dpsieve.numbers.search import NoisyRanks
 from dpsieve.papers.thesis import mean_plans, rotation
+from dpsieve.papers.thesis.mean_steps import ReproducedSteps, pair_deviations
 from dpsieve.privacy.ledger import Ledger
 from dpsieve.privacy.mechanism import from_json
 from dpsieve.randomness.source import Source, resolve
@@ -280,7 +280,7 @@ def test_rows_are_compared_in_a_random_order(monkeypatch):
     """Pairs of rows that follow each other are compared, and the order of the input may depend on every row."""
     seen = []
     monkeypatch.setattr(
-        mean_plans, "PlanSteps", lambda plan, rows, *more: seen.append(rows) or PlanSteps(plan, rows, *more)
+        mean_plans, "ReproducedSteps", lambda plan, rows, *more: seen.append(rows) or ReproducedSteps(plan, rows, *more)
     )
     for _ in range(2):
         private_mean(np.arange(5_000.0), bound=5_000.0, kind="real", rho=0.5)
@@ -512,7 +512,7 @@ def test_every_estimator_of_the_spread(spread):
 def test_pairs_of_rows_tell_the_deviation(pairs):
     """Table 5.1: deviations of Gaussian columns, off by a few percent."""
     rows = BoundedRows(np.random.default_rng().normal(10, [1.0, 0.03], (4_000, 2)), -100.0, 100.0)
-    found = rows.pair_deviations(pairs, DyadicGrid(1e-3, 200.0, 16, "log"), 5.0, resolve(None))
+    found = pair_deviations(rows, pairs, DyadicGrid(1e-3, 200.0, 16, "log"), 5.0, resolve(None))
     assert found == pytest.approx([1.0, 0.03], rel=0.2)
 
 

@@ -5,7 +5,7 @@ import pytest
 
 import dpsieve as ds
 from dpsieve.errors import DpsieveError
-from dpsieve.papers.weighted_sampling import noisy_count
+from dpsieve.papers.weighted_sampling import noisy_count, sampled_stability
 
 
 def threshold(epsilon, delta):
@@ -49,7 +49,7 @@ def test_without_sampling(epsilon, delta):
 def test_with_sampling(scheme, g):
     """E_i is the same whatever the scheme (38); the MSE is that of (40)."""
     epsilon, delta = 0.5, 1e-4
-    channel, T = ds.channels.stability(epsilon, delta, scheme, threshold="paper"), threshold(epsilon, delta)
+    channel, T = sampled_stability(epsilon, delta, scheme, threshold="paper"), threshold(epsilon, delta)
     of = g or (lambda x: x)
     i = np.array([1, 5, 15, int(T), int(T) + 3, 50, 99, 101, 300])
     found = noisy_count(channel, g).moments(i)

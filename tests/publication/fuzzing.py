@@ -36,8 +36,9 @@ def several_keys(**options):
 
 
 RELEASES = (
-    "plain", "optimal", "empty", "keys only", "several", "gaussian", "stability", "sampled", "sized", "known",
-    "known, gaussian", "clients", "sketch", "sum of sketches", "universe", "universe, bounded", "releases added up",
+    "plain", "optimal", "empty", "keys only", "several", "gaussian", "stability", "stability, sampled", "sampled", "sized",
+    "known", "known, gaussian", "clients", "sketch", "sum of sketches", "universe", "universe, bounded",
+    "releases added up",
     "users", "key set", "key set, renyi", "key set, two rounds", "key set, noise",
     "top", "hitting set", "distribution", "trie cohorts",
     "trie one_round", "trie rounds", "vector", "vector, bought", "vector, listed", "vector, levels",
@@ -83,7 +84,10 @@ def releases():
         "keys only": simple.release(KEYS, FREQUENCIES, keys_only=True, source=source),
         "several": several_keys(method="simple"),
         "gaussian": several_keys(method="gaussian"),
-        "stability": ds.channels.stability(1.0, 1e-3, ds.priority(0.05)).release(KEYS, FREQUENCIES, source=source),
+        "stability": ds.channels.stability(1.0, 1e-3).release(KEYS, FREQUENCIES, source=source),
+        "stability, sampled": ds.papers.weighted_sampling.sampled_stability(1.0, 1e-3, ds.priority(0.05)).release(
+            KEYS, FREQUENCIES, source=source
+        ),
         "sampled": ds.channels.simple(1.0, 1e-2, ds.priority(0.1)).release(KEYS, FREQUENCIES, source=source),
         "sized": release_sample(KEYS, FREQUENCIES, 4, epsilon=2.0, delta=1e-2, method="priority", source=source),
         "known": known_keys(1.0).release(KEYS, [0, 1, 2, 900], source=source),

@@ -116,8 +116,7 @@ def test_the_baseline_is_the_stability_histogram():
     share, _ = _baseline(gaussian(1.0, 1e-6, max_keys=10))
     assert 0.1 <= share.epsilon < 0.2 and share.delta <= 1e-7
     scheme = ds.ppswor(0.05)
-    _, sampled = _baseline(optimal(1.0, 1e-3, scheme))
-    assert np.allclose(sampled(frequencies), stability(1.0, 1e-3, scheme).reporting_probability(frequencies))
+    assert _baseline(optimal(1.0, 1e-3, scheme))[1] is None, "sampled keys have no baseline"
     assert _baseline(stability(1.0, 1e-6))[1] is None
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import pickle
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import product
 
 import numpy as np
 import pyarrow as pa
@@ -124,7 +124,7 @@ class TestThreshold:
         for held in product([False, True], repeat=5):
             chosen, chance = np.flatnonzero(held), np.where(held, q, 1 - q).prod()
             zeros = np.zeros(len(chosen), np.uint64)
-            sample = ds.Sample(keys.take(pa.array(chosen)), w[chosen], scheme, None, np.inf, zeros, zeros, bytes(16))
+            sample = ds.Sample(keys.take(pa.array(chosen)), w[chosen], scheme, zeros, zeros, bytes(16))
             found = sample.estimate(g=np.sqrt, weights=L[chosen])
             expected += chance * found
             expected_square += chance * found**2
@@ -134,61 +134,6 @@ class TestThreshold:
         assert expected == pytest.approx(true, rel=1e-12)
         assert expected_variance == pytest.approx(variance, rel=1e-12)
         assert expected_square - expected**2 == pytest.approx(variance, rel=1e-12)
-
-
-class TestBottomK:
-    @pytest.mark.parametrize("method", ["ppswor", "priority"])
-    @pytest.mark.parametrize("power", [0.3, 1.0, 2.0])
-    def test_merged_parts_are_the_sample_of_the_whole(self, method, power):
-        for k, more in [(1, 1), (2, 3), (3, 3), (4, 9), (9, 9)]:
-            salt = new_salt()
-            how = {"method": method, "power": power, "salt": salt}
-            whole = ds.Sample.bottom_k(KEYS, COUNTS, k, **how)
-            assert len(whole) == min(k, 5) and (whole.threshold == np.inf) == (k >= 5)
-            for one, two in splits():
-                first, second = ds.Sample.bottom_k(*one, k, **how), ds.Sample.bottom_k(*two, more, **how)
-                assert first.merge(second).to_bytes() == second.merge(first).to_bytes() == whole.to_bytes()
-
-    @pytest.mark.parametrize("method", ["ppswor", "priority"])
-    def test_many_parts_in_any_order(self, method):
-        salt, counts = new_salt(), np.arange(1, 3001) ** 2
-        how = {"k": 100, "method": method, "power": 1.0, "salt": salt}
-        parts = [ds.Sample.bottom_k(counts[k::7], counts[k::7], **how) for k in range(7)]
-        merged = parts[3]
-        for k in (0, 6, 1, 5, 2, 4):
-            merged = parts[k].merge(merged)
-        assert merged.to_bytes() == ds.Sample.bottom_k(counts, counts, **how).to_bytes()
-
-    @pytest.mark.parametrize("method", ["ppswor", "priority"])
-    def test_estimate_and_variance_are_right_on_average(self, method):
-        """Integrated over the (k+1)-st rank t, for k = 2 of three keys: the key y that is left out has rank t."""
-        w, L = np.array([1, 4, 7]), np.array([2.0, -1.0, 0.5])
-        sampler = (ppswor if method == "ppswor" else priority)(1.0)
-        nodes, step = np.polynomial.legendre.leggauss(60)
-        ends = [0, 0.02, 0.1, 1 / 7, 1 / 4, 1, 3, 8, 40] if method == "ppswor" else [0, 0.02, 1 / 7, 1 / 4, 1]
-        sums = np.zeros(4)
-        for a, b in pairwise(ends):
-            for t, dt in zip(a + (b - a) * (nodes + 1) / 2, step * (b - a) / 2, strict=True):
-                q = -np.expm1(-t * w) if method == "ppswor" else np.minimum(1, t * w)
-                density = w * np.exp(-t * w) if method == "ppswor" else w * (t * w < 1)
-                for y in range(3):
-                    rest = np.array([x for x in range(3) if x != y])
-                    zeros, keys = np.zeros(2, np.uint64), pa.array(rest)
-                    sample = ds.Sample(keys, w[rest], sampler, 2, float(t), zeros, zeros, bytes(16))
-                    found = sample.estimate(weights=L[rest])
-                    sums += dt * density[y] * q[rest].prod() * np.array([1.0, found, found**2, found.variance])
-        true = (w * L).sum()
-        assert sums[:2] == pytest.approx([1.0, true], rel=1e-9)
-        assert sums[3] == pytest.approx(sums[2] - true**2, rel=1e-7)
-
-    def test_ranks_are_exponential(self):
-        from dpsieve.sampling.sample import _exponential
-
-        u = np.concatenate([np.geomspace(2.0**-129, 0.5, 500), 1 - np.geomspace(2.0**-53, 0.5, 500)])
-        assert _exponential(u) == pytest.approx(-np.log1p(-u), rel=1e-15)
-        sample = ds.Sample.bottom_k(np.arange(20_000), np.full(20_000, 3), 20_000, power=2.0, salt=new_salt())
-        cells = np.minimum((-np.expm1(-9 * sample._ranks()) * 50).astype(int), 49)
-        assert_counts(np.bincount(cells, minlength=50), np.full(50, 400.0))
 
 
 class TestRelease:
@@ -227,7 +172,6 @@ class TestRelease:
             (lambda: ds.channels.optimal(1.0, 1e-6).release(sample), "another scheme"),
             (lambda: ds.channels.optimal(1.0, 1e-6, ppswor(0.4)).release(sample), "another scheme"),
             (lambda: channel.release(sample, COUNTS), "frequencies are in the sample"),
-            (lambda: channel.release(ds.Sample.bottom_k(KEYS, COUNTS, 2, salt=new_salt())), "read off the data"),
         ]:
             with pytest.raises(DpsieveError, match=named):
                 wrong()
@@ -260,8 +204,6 @@ class TestBytes:
         yield ds.Sample.of([5, -7, 2**62], [4, 5, 10**12], priority(0.9), salt=salt)
         yield ds.Sample.of([b"", b"\xff"], [4, 5], custom([0.5, 1.0]), salt=salt)
         yield ds.Sample.of([], [], everything(), salt=salt)
-        yield ds.Sample.bottom_k(KEYS, COUNTS, 2, method="priority", power=2.0, salt=salt)
-        yield ds.Sample.bottom_k(KEYS, COUNTS, 20, salt=salt)
 
     def test_what_is_saved_comes_back_without_the_salt(self):
         for sample in self.samples():
@@ -277,7 +219,7 @@ class TestBytes:
             for place in range(len(data)):
                 with pytest.raises(UnreadableData):
                     ds.Sample.from_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
-            for wrong in (b"", data[:-1], data + b"\0", data[:14] + b"\2" + data[15:], b"dpsieve sample"):
+            for wrong in (b"", data[:-1], data + b"\0", data[:14] + b"\3" + data[15:], b"dpsieve sample"):
                 with pytest.raises(UnreadableData):
                     ds.Sample.from_bytes(wrong)
         for wrong in (None, "text", 5):
@@ -300,21 +242,12 @@ class TestBytes:
     def test_states_that_no_data_leads_to(self):
         salt = new_salt()
         whole = ds.Sample.of(KEYS, COUNTS, priority(0.9), salt=salt)
-        lowest = ds.Sample.bottom_k(KEYS, COUNTS, 2, salt=salt)
-        most = np.full(2, 2**64 - 1, np.uint64)
         wrongs = [
             replace(whole, frequencies=np.zeros(5, np.int64)),
             replace(whole, frequencies=np.full(5, 10**12 + 1)),
-            replace(whole, sampler=priority(1e-9)),
-            replace(whole, threshold=1.0),
-            replace(whole, size=5),
+            replace(whole, scheme=priority(1e-9)),
             replace(whole, keys=whole.keys[::-1]),
-            replace(lowest, high=most),
-            replace(lowest, threshold=float("nan")),
-            replace(lowest, threshold=-1.0),
-            replace(lowest, size=3),
-            replace(lowest, sampler=ppswor(0.5)),
-            replace(lowest, sampler=everything()),
+            replace(whole, high=np.full(5, 2**64 - 1, np.uint64)),
         ]
         for wrong in wrongs:
             with pytest.raises(UnreadableData):
@@ -326,8 +259,8 @@ class TestBytes:
     )
     def test_schemes_that_are_none_and_rows_that_are_not_there(self, scheme):
         for rows in (0, 2**40, 2**63):
-            numbers = np.array([rows, 0, len(scheme)], "<u8").tobytes() + np.array([np.inf], "<f8").tobytes()
-            body = b"dpsieve sample\1\1" + numbers + scheme + bytes(16) + b"\1"
+            numbers = np.array([rows, len(scheme)], "<u8").tobytes()
+            body = b"dpsieve sample\2\1" + numbers + scheme + bytes(16) + b"\1"
             with pytest.raises(UnreadableData):
                 ds.Sample.from_bytes(body + hashlib.sha256(body).digest())
 
@@ -335,26 +268,21 @@ class TestBytes:
 def test_mistakes():
     salt, scheme = new_salt(), ppswor(0.5)
     sample = ds.Sample.of(KEYS, [10**6] * 5, scheme, salt=salt)
-    lowest = ds.Sample.bottom_k(KEYS, COUNTS, 2, salt=salt)
     for wrong, named in [
         (lambda: ds.Sample.of(KEYS, COUNTS, scheme, salt=b"short"), "32 bytes"),
         (lambda: ds.Sample.of(KEYS, COUNTS, scheme, salt="x" * 32), "salt must be bytes"),
         (lambda: ds.Sample.of(KEYS, COUNTS, 0.5, salt=salt), "scheme must be"),
         (lambda: ds.Sample.of(KEYS, COUNTS, FunctionScheme(lambda i: i / (i + 1)), salt=salt), "has no name"),
-        (lambda: ds.Sample.of(KEYS, COUNTS, lowest.scheme, salt=salt), "read off"),
         (lambda: ds.Sample.of(KEYS[1:], COUNTS, scheme, salt=salt), "differ in length"),
         (lambda: ds.Sample.of([None, *KEYS[1:]], COUNTS, scheme, salt=salt), "^keys holds nulls"),
         (lambda: ds.Sample.of(["tea", "tea"], [1, 2], scheme, salt=salt), "more than once"),
         (lambda: ds.Sample.of(["tea"], [-1], scheme, salt=salt), "below 0"),
         (lambda: ds.Sample.of(["tea"], [1.5], scheme, salt=salt), "whole numbers"),
         (lambda: ds.Sample.of([1.5], [1], scheme, salt=salt), "type"),
-        (lambda: ds.Sample.bottom_k(KEYS, COUNTS, 0, salt=salt), "k=0"),
-        (lambda: ds.Sample.bottom_k(KEYS, COUNTS, 2, method="magic", salt=salt), "method"),
         (lambda: candidates(KEYS, COUNTS, scheme, 0, salt=salt), "parts=0"),
         (lambda: sample.merge(3), "other must be a Sample"),
         (lambda: sample.merge(ds.Sample.of(["x"], [1], scheme, salt=new_salt())), "another salt"),
         (lambda: sample.merge(ds.Sample.of(["x"], [1], ppswor(0.4), salt=salt)), "another scheme"),
-        (lambda: sample.merge(ds.Sample.bottom_k(["x"], [1], 3, salt=salt)), "another scheme"),
         (lambda: sample.merge(sample), "holds a key of this sample"),
         (lambda: sample.merge(ds.Sample.of([1], [10**6], scheme, salt=salt)), "another kind"),
         (lambda: sample.estimate(where=[True]), "where"),

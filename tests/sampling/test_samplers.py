@@ -1,10 +1,9 @@
-"""Coins that decide samples, bottom-k samples and estimates from them. What they return is true data, not private."""
+"""Coins that decide samples, and estimates from them. What they return is true data, not private."""
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from helpers.statistical import FALSE_ALARM, assert_follows, binomial_band
-from scipy import stats
+from helpers.statistical import assert_follows, binomial_band
 
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
 from dpsieve.randomness.coins import bernoulli
@@ -13,10 +12,6 @@ from dpsieve.sampling import Sample, custom, everything, new_salt, ppswor, prior
 
 KEYS = ["milk", "rice", "salt", "tea"]
 COUNTS = [40, 1, 7, 900]
-
-
-def lowest(keys, frequencies, k, **how):
-    return Sample.bottom_k(keys, frequencies, k, salt=new_salt(), **how)
 
 
 class TestThresholdSample:
@@ -52,52 +47,7 @@ class TestThresholdSample:
         assert_follows(2 * mask[::2] + mask[1::2], [0, 1, 2, 3], [0.49, 0.21, 0.21, 0.09])
 
 
-class TestBottomK:
-    def test_has_k_keys_and_their_frequencies(self):
-        sample = lowest(KEYS, COUNTS, 3)
-        assert len(sample) == 3
-        truth = dict(zip(KEYS, COUNTS, strict=True))
-        assert [truth[key] for key in sample.keys.to_pylist()] == sample.frequencies.tolist()
-        assert sample.scheme.inner == ppswor(sample.threshold)
-
-    def test_says_that_it_is_not_private(self):
-        sample = lowest(KEYS, COUNTS, 3, method="priority", power=0.5)
-        assert sample.scheme.inner == priority(sample.threshold, 0.5)
-        assert "not to be published" in repr(sample)
-        assert "tea" not in repr(sample)
-
-    def test_with_few_keys_takes_all_that_occur(self):
-        sample = lowest([*KEYS, "zero"], [*COUNTS, 0], 4)
-        assert sample.keys.to_pylist() == KEYS
-        assert sample.threshold == float("inf")
-        assert sample.estimate() == sum(COUNTS)
-        assert sample.estimate(g=np.sqrt) == pytest.approx(np.sqrt(COUNTS).sum())
-        assert len(lowest([], [], 1)) == 0
-
-    @pytest.mark.parametrize("power", [1.0, 0.5])
-    def test_the_first_key_of_ppswor_is_drawn_by_weight(self, power):
-        """The smallest of independent Exp(1)/w belongs to each key with probability proportional to w."""
-        weights = np.array([16, 9, 4, 1])
-        draws = [lowest([0, 1, 2, 3], weights, 1, power=power).keys[0].as_py() for _ in range(4000)]
-        assert_follows(draws, range(4), weights**power / (weights**power).sum())
-
-    @pytest.mark.parametrize("method", ["ppswor", "priority"])
-    @pytest.mark.parametrize(("power", "g"), [(1.0, None), (1.0, np.ones_like), (0.5, np.square)])
-    def test_the_estimate_is_not_biased(self, method, power, g):
-        """Student's test on the mean of 2000 estimates, at the error rate FALSE_ALARM."""
-        frequencies = np.arange(1, 31)
-        truth = float((frequencies if g is None else g(frequencies)).sum())
-        estimates = [
-            lowest(frequencies, frequencies, 12, method=method, power=power).estimate(g=g) for _ in range(2000)
-        ]
-        error = abs(np.mean(estimates) - truth) / stats.sem(estimates)
-        assert error < stats.t.isf(FALSE_ALARM / 2, len(estimates) - 1)
-
-
 class TestBadInput:
-    @pytest.mark.parametrize(
-        "sampler", [lambda k, f: Sample.of(k, f, everything(), salt=new_salt()), lambda k, f: lowest(k, f, 1)]
-    )
     @pytest.mark.parametrize(
         ("keys", "frequencies", "name"),
         [
@@ -117,33 +67,17 @@ class TestBadInput:
             (["a"], pa.array([None], pa.int64()), "frequencies"),
         ],
     )
-    def test_columns(self, sampler, keys, frequencies, name):
+    def test_columns(self, keys, frequencies, name):
         with pytest.raises(DpsieveError, match=name):
-            sampler(keys, frequencies)
+            Sample.of(keys, frequencies, everything(), salt=new_salt())
 
     @pytest.mark.parametrize("scheme", [None, 0.5, "ppswor", ppswor])
     def test_scheme(self, scheme):
         with pytest.raises(InvalidType, match="scheme"):
             Sample.of(KEYS, COUNTS, scheme, salt=new_salt())
 
-    @pytest.mark.parametrize(
-        ("change", "name"),
-        [
-            ({"k": 0}, "k="),
-            ({"k": 1.5}, "k must"),
-            ({"k": None}, "k must"),
-            ({"method": "poisson"}, "method"),
-            ({"method": None}, "method"),
-            ({"power": 0}, "power"),
-            ({"power": "1"}, "power"),
-        ],
-    )
-    def test_bottom_k(self, change, name):
-        with pytest.raises(DpsieveError, match=name):
-            lowest(KEYS, COUNTS, **{"k": 2, **change})
-
     def test_g(self):
-        sample = lowest(KEYS, COUNTS, 2)
+        sample = Sample.of(KEYS, COUNTS, everything(), salt=new_salt())
         with pytest.raises(InvalidType, match="g must be a function"):
             sample.estimate(g=3)
         for wrong in (lambda w: 1.0, lambda w: w * np.nan, lambda w: w.astype(str)):

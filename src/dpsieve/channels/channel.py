@@ -23,7 +23,7 @@ from dpsieve.privacy.guarantee import Guarantee, Unit, warn_of_large_delta
 from dpsieve.privacy.mechanism import Counting, Outcome, Reader, Reading, check_tokens
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.sampling.sample import Sample
-from dpsieve.sampling.schemes import DataDependent, Scheme, check_scheme, everything
+from dpsieve.sampling.schemes import Scheme, check_scheme, everything
 from dpsieve.types import Floats, Ints
 from dpsieve.validate import Delta, Epsilon, check_budget
 
@@ -249,12 +249,8 @@ class UnknownKeys(ReportedCounts):
     def __post_init__(self) -> None:
         check_budget(self.epsilon, self.delta_)
         super().__post_init__()
-        if self.scheme is None:
-            return
-        if isinstance(check_scheme(self.scheme), DataDependent):
-            fix = "Use one with a fixed tau."
-            raise InvalidValue(f"scheme has a rate that was read off the data, which is not private. {fix}")
-        validate.store(self, scheme=None if self.scheme == everything() else self.scheme)
+        if self.scheme is not None and check_scheme(self.scheme) == everything():
+            validate.store(self, scheme=None)
 
 
 @dataclass(frozen=True, repr=False)

@@ -145,9 +145,6 @@ def horvitz_thompson(
         estimate = sum over the sample of L g(w) / q(w),
         variance = sum over all keys of L^2 g(w)^2 (1 - q(w)) / q(w),  estimated without bias by
                    sum over the sample of L^2 g(w)^2 (1 - q(w)) / q(w)^2.
-
-    For a bottom-k sample q is that given the (k+1)-st lowest rank. Both sums are unbiased then too, the second for
-    k >= 2, as different keys have terms without correlation (Cohen, Kaplan 2007); for k = 1 it is too large.
     """
     hint = "Pass a function of an array of frequencies that returns a finite number for each, such as np.sqrt."
     if g is not None and not callable(g):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dpsieve.federated import client
-    from dpsieve.federated.plans.histogram import invite_for_reports, invite_for_sample, plan
+    from dpsieve.federated.plans.histogram import plan
     from dpsieve.federated.plans.levels import compare, level_plan
     from dpsieve.federated.server.distribution import Distribution, Quantiles
     from dpsieve.federated.server.histogram import Histogram, Reports
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Distribution", "Histogram", "Quantiles", "Reports", "TrieHeavyHitters", "TrieRelease", "client", "compare",
-    "invite_for_reports", "invite_for_sample", "level_plan", "plan",
+    "level_plan", "plan",
 ]  # fmt: skip
 
 _NAMES = {
-    "plans.histogram": "invite_for_reports invite_for_sample plan",
+    "plans.histogram": "plan",
     "plans.levels": "compare level_plan",
     "server.distribution": "Distribution Quantiles",
     "server.histogram": "Histogram Reports",

@@ -180,7 +180,10 @@ def _per_key(method: str, share: Share, rows: int, scheme: Scheme | None, unit: 
             raise InvalidValue("method='truncated_geometric' cannot sample. Leave the scheme out.")
         return truncated_geometric(share.epsilon, share.delta, unit=unit)
     if method == "stability":
-        return stability(share.epsilon, share.delta, scheme, unit=unit)
+        if scheme is not None:
+            fix = "Use dpsieve.papers.weighted_sampling.sampled_stability."
+            raise InvalidValue(f"method='stability' cannot sample. {fix}")
+        return stability(share.epsilon, share.delta, unit=unit)
     make = simple if method == "simple" else optimal
     return make(share.epsilon, share.delta, scheme, unit=unit)
 

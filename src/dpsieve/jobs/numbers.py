@@ -19,8 +19,8 @@ from dpsieve.jobs.table import Array, Table, check_columns, clip_rows
 from dpsieve.numbers.box import best_noise, mean_noise, sum_noise, unit_means_noise
 from dpsieve.numbers.estimate import Estimate, describe_contribution
 from dpsieve.numbers.grid_quantiles import GridQuantiles
-from dpsieve.numbers.mean import PreparedMean, prepare_mean
 from dpsieve.numbers.mean_plan import MeanPlan
+from dpsieve.numbers.mean_steps import PreparedMean
 from dpsieve.numbers.noise import ScaledNoise
 from dpsieve.numbers.quantiles import INVENTED, choose_quantiles, draw_quantiles
 from dpsieve.numbers.sums import draw_sums
@@ -358,17 +358,11 @@ def _takes_plan(request: MeanRequest, count: int, deviations: Floats, widths: Fl
 
 def _mean_plan(request: MeanRequest, count: int) -> MeanPlan:
     assert request.column is not None
-    options: Any = {"kind": request.kind, "mode": "best", "variances_known": False}
-    return MeanPlan.make(count, len(request.column), **_mean_budget(request), **options)
+    bound = None if request.kind == "binary" else float(np.abs(request.box).max())
+    budget = {"rho": request.rho, "epsilon": request.epsilon, "delta": request.delta}
+    return MeanPlan.make(count, len(request.column), bound=bound, **budget, p=request.split["p"], kind=request.kind)
 
 
 def _prepared(request: MeanRequest, count: int) -> PreparedMean:
-    assert request.column is not None
-    options: Any = {"kind": request.kind, "unit": request.unit}
-    return prepare_mean(count, len(request.column), **_mean_budget(request), **options)
-
-
-def _mean_budget(request: MeanRequest) -> dict[str, Any]:
-    bound = None if request.kind == "binary" else float(np.abs(request.box).max())
-    budget = {"rho": request.rho, "epsilon": request.epsilon, "delta": request.delta}
-    return {"bound": bound, **budget, "p": request.split["p"]}
+    plan = _mean_plan(request, count)
+    return PreparedMean(plan, plan.promise(request.epsilon, request.delta), request.unit)

@@ -1,8 +1,8 @@
 """Sample-and-threshold: units are sampled at a fixed rate, and keys sampled fewer times than a threshold are dropped.
 
 No noise is added: the randomness of the sample alone makes it private (Bharadwaj and Cormode, "Sample-and-threshold
-differential privacy", AISTATS 2022). The guarantee is exact, and better than the paper's theorems: see
-`noise.sample_threshold_delta`.
+differential privacy", AISTATS 2022). The guarantee is exact (for replacement, a close bound), and better than
+the paper's theorems: see `noise.sample_threshold_delta`.
 """
 
 import math
@@ -117,15 +117,15 @@ def check_threshold(threshold: int, name: str = "threshold") -> int:
 class SampleThreshold(ReportedCounts):
     """See `sample_threshold` and `BinomialLaw`.
 
-    Its `delta` is rounded up to ten digits. Under 'replace' one key loses a unit and another gains one, and both may be
-    reported: the worst case over both frequencies.
+    Its `delta` is rounded up to ten digits. For one unit more or less it is the least there is. Under 'replace' one key
+    loses a unit and another gains one, and both may be reported: it bounds the worst case over both frequencies.
 
     Attributes:
         rate: the probability that a unit is sampled.
         threshold: the least sampled count that is reported.
 
     >>> sample_threshold(0.3, 24).delta(1.0), sample_threshold(0.3, 24).delta(1.0, "replace")
-    (9.656612843e-09, 1.256832537e-08)
+    (9.656612843e-09, 1.431469889e-08)
     """
 
     rate: Annotated[float, check_rate]
@@ -135,7 +135,7 @@ class SampleThreshold(ReportedCounts):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        exact = exact_delta(self.epsilon, self.rate, self.threshold, self.neighbours)
+        exact = rounded_delta(self.epsilon, self.rate, self.threshold, self.neighbours)
         if exact > self.delta_:
             given = f"rate={self.rate:g} and threshold={self.threshold} give {exact:.4g}"
             fix = "Pass a larger threshold, or let dpsieve.federated.plan find one."
@@ -157,13 +157,13 @@ class SampleThreshold(ReportedCounts):
         return BinomialLaw(self.rate, self.threshold)
 
     def delta(self, epsilon: float, neighbours: str = "add_remove") -> float:
-        """Return the least delta at epsilon, rounded up to ten digits."""
-        return exact_delta(validate.epsilon(epsilon), self.rate, self.threshold, validate.neighbours(neighbours))
+        """Return the delta at epsilon, rounded up to ten digits."""
+        return rounded_delta(validate.epsilon(epsilon), self.rate, self.threshold, validate.neighbours(neighbours))
 
     @cached_property
     def _certificate(self) -> Certificate:
-        pair = "adjacent" if self.neighbours == "add_remove" else "two replaced"
-        covers = f"the divergence of {pair} binomial rows with a threshold, rounded up"
+        pairs = "the divergence of adjacent" if self.neighbours == "add_remove" else "a bound on the divergence of two"
+        covers = f"{pairs} binomial rows with a threshold, rounded up"
         return formula(self.guarantee, self.delta(self.epsilon, self.neighbours), "balls", covers)
 
     def __repr__(self) -> str:
@@ -189,7 +189,7 @@ def sample_threshold(
         rate: the probability that a unit is sampled, above 0 and below 1.
         threshold: the least sampled count that is reported, from 1.
         epsilon: the budget of the promise.
-        delta: the promise; by default the least that holds. A smaller value is refused.
+        delta: the promise; by default the least that is proven. A smaller value is refused.
         neighbours: 'add_remove' (one unit more or less) or 'replace' (one unit changes its key).
         unit: the privacy unit, as named in the guarantee.
 
@@ -201,7 +201,7 @@ def sample_threshold(
     """
     rate, threshold = check_rate(rate), check_threshold(threshold)
     epsilon, relation = validate.epsilon(epsilon), validate.neighbours(neighbours)
-    exact = exact_delta(epsilon, rate, threshold, relation)
+    exact = rounded_delta(epsilon, rate, threshold, relation)
     if exact >= 1:
         raise InvalidValue(
             f"epsilon={epsilon:g} has no delta below one here. Pass a larger threshold or a lower rate.",
@@ -212,8 +212,8 @@ def sample_threshold(
 
 
 @lru_cache(maxsize=1024)
-def exact_delta(epsilon: float, rate: float, threshold: int, neighbours: Neighbours) -> float:
-    """Return the least delta at epsilon, rounded up to ten digits, which makes it equal on all machines."""
+def rounded_delta(epsilon: float, rate: float, threshold: int, neighbours: Neighbours) -> float:
+    """Return the delta at epsilon, rounded up to ten digits, which makes it equal on all machines."""
     delta = add_remove(epsilon, rate, threshold)[0] if neighbours == "add_remove" else replace(epsilon, rate, threshold)
     return min(1.0, float(_UP.create_decimal(max(delta, 1e-300))))
 

@@ -1,4 +1,4 @@
-"""The exact delta of sample-and-threshold, for a client that is added or removed, and for one that replaces its value.
+"""The delta of sample-and-threshold: exact for a client more or less, a close bound for one that replaces its value.
 
 **Add/remove.**
 
@@ -49,32 +49,25 @@ grow after it, and is zero for s (1-p) >= 1. In s it falls. In the same way H do
 (t-1) / (1 - 1/z) on. Rows k < t are all 'nothing', and leave G(l, z), whose largest value is that of a client that
 leaves.
 
-The supremum is found by branch and bound over rectangles of pairs; the bound of a single pair is H(k, l). The rectangle
-with the largest bound is split until it is a single pair, which is then the largest.
-
-One k and all l from l1 to l2: H(k, l) is a sum of G(l, s) over the outputs of the first cell, and each is bounded by
-its value at its peak l*(s) moved into [l1, l2]. For l1 = l2 this is H itself.
-
-All k from k1 to k2: the largest G(l, s) over [l1, l2] is convex in s and falls to zero at 1 / (1-p), so it is below its
-chords between any knots s_0 = 0 < ... < s_n = 1 / (1-p), which are a sum of c_j max(0, s_j - s) with c_j >= 0. Hence
+One bound covers all pairs (`replace`). The largest G(l, s) over all l is convex in s and falls to zero at
+1 / (1-p), so it is below its chords between any knots s_0 = 0 < ... < s_n = 1 / (1-p), which are a sum of
+c_j max(0, s_j - s) with c_j >= 0. Hence
 
     H(k, l) <= sum over j of c_j h(k, s_j),    h(k, s) = sum over x of max(0, s P_k(x) - z P_(k-1)(x)).
 
 h(k, s) is s A(k, z/s), with the A above, or s - z where that is larger: z/s can be below one, and 'nothing' may count
 as well. The statements about A hold for such slopes, too. So h does not fall up to its peak
-ceil((t-1) / (1 - (1-p) s / z)), does not grow after it, and is bounded by its value there, moved into [k1, k2].
+ceil((t-1) / (1 - (1-p) s / z)), does not grow after it, and is bounded by its value there.
 
 All terms are positive floats with relative errors below `margin`, eight units in the last place per row; differences
-are rounded to the safe side. Results are never below the exact value, and mostly above it by less than 1e-8 of it. At
-low rates the differences in G cost more: in three thousand settings 5e-8 at a rate of 0.001, and at most 7.4e-6, for a
-delta of 1e-52. Where `replace` returns a bound, it may be further away.
+are rounded to the safe side. `papers.sample_threshold.exact_replacement_delta` divides the pairs until the bound is
+the largest H(k, l) itself: it is below this bound by a third at most in most cases.
 """
 
-import heapq
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from typing import Self
 
 import numpy as np
 
@@ -87,8 +80,6 @@ Slope = Callable[[], Ball]
 _ULP = 2.0**-53
 _FIRST, _LONGEST = 256, 1 << 22
 _LARGEST = 1 << 20  # rows in the table of one cell
-_MOST_CUTS = 10_000  # hundreds mostly suffice; thousands at an epsilon of 0.003, or rates next to one
-_FAR = 150.0  # windows leave out less than e^-150 of a row
 _LOST = 1e-64
 _TINY = 1e-300  # replaces masses below it
 _NEVER = 2.0**60
@@ -118,9 +109,9 @@ def appearing(slope: Slope, rate: float, threshold: int, own: float | None = Non
 
     def at(k: int) -> tuple[float, int]:
         excess = max(0.0, upper(lambda: threshold - k + k * below()))  # t - kq
-        series = _series(k - threshold, threshold + 1, rate / (1 - rate), excess, 1.0)
+        series = falling_series(k - threshold, threshold + 1, rate / (1 - rate), excess, 1.0)
         weight = upper(lambda: _share(own, rate) * mass(k, threshold, rate) / (k * below()))
-        return _product(weight, series), k
+        return product_above(weight, series), k
 
     return max(at(max(k, threshold)) for k in _ceilings(lambda: (threshold - 1) / (1 - below())))
 
@@ -136,9 +127,9 @@ def vanishing(slope: Slope, rate: float, threshold: int, own: float | None = Non
 
     def at(k: int) -> tuple[float, int]:
         excess = max(0.0, upper(lambda: k * edge() - (threshold - 1)))
-        series = _series(threshold - 1, k - threshold + 2, (1 - rate) / rate, excess, 1.0)
+        series = falling_series(threshold - 1, k - threshold + 2, (1 - rate) / rate, excess, 1.0)
         weight = upper(lambda: _share(own, rate) * mass(k, threshold - 1, rate) / (k * (1 - ball(rate))))
-        return _product(upper(lambda: ball(weight) * slope() / lift()) if own else weight, series), k
+        return product_above(upper(lambda: ball(weight) * slope() / lift()) if own else weight, series), k
 
     if upper(lambda: edge() if own is None else 1 - (1 - 1 / slope()) / ball(own)) <= 0:  # q', or s' of its sign
         return 0.0, 1
@@ -147,22 +138,6 @@ def vanishing(slope: Slope, rate: float, threshold: int, own: float | None = Non
 
 def _share(own: float | None, rate: float) -> Ball | int:
     return 1 if own is None else ball(own) / ball(rate)
-
-
-def upper_tail(trials: int, rate: float, least: int) -> float:
-    """Return P[Binomial(trials, rate) >= least] for a `least` above the mean, rounded up, by less than 1e-9 of it."""
-    if least > trials:
-        return 0.0
-    series = _series(trials - least, least + 1, rate / (1 - rate), 1.0, 0.0)
-    return _product(upper(lambda: mass(trials, least, rate)), series)
-
-
-def lower_tail(trials: int, rate: float, most: int) -> float:
-    """Return P[Binomial(trials, rate) <= most] for a `most` below the mean, rounded up, by less than 1e-9 of it."""
-    if most < 0:
-        return 0.0
-    series = _series(most, trials - most + 1, (1 - rate) / rate, 1.0, 0.0)
-    return _product(upper(lambda: mass(trials, most, rate)), series)
 
 
 def mass(trials: int, successes: int, rate: float) -> Ball:
@@ -181,7 +156,7 @@ def _ceilings(expression: Callable[[], Ball]) -> list[int]:
     return sorted({-low, -high})
 
 
-def _series(last: int, offset: int, odds: float, excess: float, step: float) -> float:
+def falling_series(last: int, offset: int, odds: float, excess: float, step: float) -> float:
     """Return sum_{i=0}^{last} R_i (excess + step i), R_0 = 1, R_(i+1) = R_i odds (last - i) / (offset + i), rounded up.
 
     The ratios fall, so the remainder after n terms is at most that of a geometric series. Each R_i has a relative error
@@ -204,78 +179,47 @@ def _series(last: int, offset: int, odds: float, excess: float, step: float) -> 
     return total * (1 + (8 * start + 64) * _ULP)
 
 
-def _product(factor: float, series: float) -> float:
+def product_above(factor: float, series: float) -> float:
+    """Return a product, rounded up, at most 1."""
     return min(1.0, math.nextafter(factor * series, 2.0))
 
 
 def replace(epsilon: float, rate: float, threshold: int) -> float:
-    """Return the least delta at epsilon when one client's value is replaced, rounded up.
+    """Return a delta at epsilon when one client's value is replaced, rounded up.
 
-    Where the search would need rows beyond 2^20 (threshold / epsilon above 10^6, or rates below
-    (threshold + sqrt(2 d threshold) + 2 d) / 2^20 with d = 30 + ln(1 / delta), mostly 1e-4 to 1e-3), or too many cuts
-    (rates within 1e-7 of one, or epsilon 0.003 with a threshold above 100), the result is an upper bound: that of the
-    cuts, or the smaller of two, at most 1.5 times the exact delta in experiments. First, a cell that gains a client
-    adds at most ln(1/(1-p)) to the loss, so delta is at most `appearing` at the slope (1-p) e^epsilon, which is close
-    for small rates. Second, a removal and an addition: (1 + e^(epsilon/2)) delta(epsilon/2).
+    It is the least of three upper bounds, mostly within a third of the least delta, and at most 2.2 times it in
+    experiments. (1) The bound on all pairs at the head of this module, up to 2^20 rows: a threshold / epsilon of about
+    10^6, or rates from 1e-4 to 1e-3 on. (2) A cell that gains a client adds at most ln(1/(1-p)) to the loss, so delta
+    is at most `appearing` at the slope (1-p) e^epsilon, which is close for small rates. (3) A removal and an addition:
+    (1 + e^(epsilon/2)) delta(epsilon/2).
 
-    >>> f"{replace(1.0, 0.3, 24):.4g}"
-    '1.257e-08'
+    >>> f"{replace(1.0, 0.3, 24):.3g}"
+    '1.43e-08'
     """
-    return _search(epsilon, rate, threshold, lambda pairs: _largest(pairs, rate))
-
-
-def roughly_replace(epsilon: float, rate: float, threshold: int) -> float:
-    """Return an upper bound on `replace`, faster: mostly within a third of it (at most 2.2 times it in experiments)."""
-    return _search(epsilon, rate, threshold, lambda pairs: pairs.bound(*pairs.all))
-
-
-def _search(epsilon: float, rate: float, threshold: int, how: "Callable[[Pairs], float]") -> float:
-    least, _ = add_remove(epsilon, rate, threshold)
-    bound = max(least, _close_bound(epsilon, rate, threshold))
-    depth = 30.0 - math.log(max(least, 1e-300))
-    last_l = (threshold + math.sqrt(2 * threshold * depth) + 2 * depth) / rate  # P[X_l < t] <= e^-depth (Chernoff)
-    last_k = (threshold - 1) / max(-math.expm1(-epsilon), 1e-12) + 2
-    if bound <= least * (1 + 1e-9) or max(last_k, last_l) > _LARGEST:
-        return bound
+    least, close = replacement_limits(epsilon, rate, threshold)
+    pairs = Pairs.of(epsilon, rate, threshold, least) if close > least * (1 + 1e-9) else None
+    if pairs is None:
+        return close
     gone, _ = vanishing(lambda: ball(epsilon).exp(), rate, threshold)
-    pairs = Pairs(math.exp(epsilon), rate, threshold, math.ceil(last_k), math.ceil(last_l), math.exp(-depth))
-    return min(bound, max(gone, how(pairs)))
+    return min(close, max(gone, pairs.bound()))
 
 
-def _largest(pairs: "Pairs", rate: float) -> float:
-    """Return the largest H(k, l) over all k from the threshold on and all l, to 1e-9 of it, rounded up.
-
-    After too many cuts it is the current bound, which is above all H(k, l) as well.
-    """
-    heap, largest = [(-pairs.bound(*pairs.all), pairs.all)], 0.0
-    for _ in range(_MOST_CUTS):
-        bound, (k1, k2, l1, l2) = heapq.heappop(heap)
-        k, place = (k1 + k2) // 2, (l1 + l2) // 2
-        if k1 == k2:
-            largest = max(largest, pairs.bound(k, k, place, place))
-        if -bound <= largest * (1 + 1e-9):
-            return -bound
-        parts = [(k1, k, l1, l2), (k + 1, k2, l1, l2)]
-        if l2 - l1 > max(16, 8 / rate) * (k2 - k1):  # where the range of l makes the bound loose
-            parts = [(k1, k2, l1, place), (k1, k2, place + 1, l2)]
-        for part in parts:
-            heapq.heappush(heap, (max(-pairs.bound(*part), bound), part))
-    return -heap[0][0]
-
-
-def _close_bound(epsilon: float, rate: float, threshold: int) -> float:
-    """Return the smaller of the two bounds in `replace`."""
+def replacement_limits(epsilon: float, rate: float, threshold: int) -> tuple[float, float]:
+    """Return a lower bound on the delta of a replacement, that of add/remove, and bounds (2) and (3) of `replace`."""
+    least, _ = add_remove(epsilon, rate, threshold)
     half, _ = add_remove(epsilon / 2, rate, threshold)
-    twice = min(1.0, half * (1 + math.exp(epsilon / 2)) * (1 + 2.0**-50))
+    close = min(1.0, half * (1 + math.exp(epsilon / 2)) * (1 + 2.0**-50))
 
     def steepest() -> Ball:
         return ball(epsilon).exp() * (1 - ball(rate))
 
-    return min(twice, appearing(steepest, rate, threshold)[0]) if lower(steepest) > 1 else twice
+    if lower(steepest) > 1:
+        close = min(close, appearing(steepest, rate, threshold)[0])
+    return least, max(least, close)
 
 
 @dataclass(frozen=True)
-class _Slopes:
+class Slopes:
     """Slopes s of the second cell, 1 - (1-p) s, and where G(l, s) has its peak."""
 
     slope: Floats
@@ -284,7 +228,7 @@ class _Slopes:
 
 
 class Pairs:
-    """All pairs k = t ... last_k and l = 0 ... last_l, the rectangle `all`, and `bound` on any rectangle of them.
+    """All pairs k = t ... last_k and l = 0 ... last_l, the rectangle `all`, and a bound on H(k, l) there.
 
     Args:
         factor: e^epsilon.
@@ -301,16 +245,22 @@ class Pairs:
         self._more, self._less = 1 + margin, 1 - margin
         self._reported, self._silent = self._tails()
         self._knots = self._make_knots()
-        self._pmf = lru_cache(maxsize=256)(self._make_pmf)
-        self._sums = lru_cache(maxsize=256)(self._make_sums)
-        self._outputs = lru_cache(maxsize=256)(self._make_outputs)
-        self._chords = lru_cache(maxsize=256)(self._make_chords)
 
-    def bound(self, k1: int, k2: int, l1: int, l2: int) -> float:
-        """Return an upper bound on all H(k, l) in the rectangle; H(k, l) itself for a single pair."""
-        if k1 == k2:
-            mass, slopes, rare = self._outputs(k1)
-            return float(mass @ self._gain(slopes, l1, l2)) * self._more + rare
+    @classmethod
+    def of(cls, epsilon: float, rate: float, threshold: int, least: float) -> Self | None:
+        """Return the pairs that a delta of at least `least` may need; None where they are too many."""
+        depth = 30.0 - math.log(max(least, 1e-300))
+        last_l = (threshold + math.sqrt(2 * threshold * depth) + 2 * depth) / rate  # P[X_l < t] <= e^-depth (Chernoff)
+        last_k = (threshold - 1) / max(-math.expm1(-epsilon), 1e-12) + 2
+        if max(last_k, last_l) > _LARGEST:
+            return None
+        return cls(math.exp(epsilon), rate, threshold, math.ceil(last_k), math.ceil(last_l), math.exp(-depth))
+
+    def bound(self) -> float:
+        """Return an upper bound on H(k, l) of all pairs."""
+        return self._bound_by_chords(*self.all)
+
+    def _bound_by_chords(self, k1: int, k2: int, l1: int, l2: int) -> float:
         knots, most = self._chords(k1, k2)
         gain = self._gain(knots, l1, l2)
         gain[-1] = 0.0
@@ -319,48 +269,28 @@ class Pairs:
         weights = np.append(fall[:-1] - fall[1:], fall[-1])
         return float(weights @ most) * self._more + _LOST
 
-    def _gain(self, at: _Slopes, l1: int, l2: int) -> Floats:
-        """Return the largest G(l, s) for l in [l1, l2], rounded up, at each slope."""
+    def _gain(self, at: Slopes, l1: int, l2: int) -> Floats:
+        """Return the largest G(l, s) for l in [l1, l2], rounded up, at each slope; no peak is before l1."""
         place = np.clip(at.peak, l1, l2).astype(np.int64)
         gain = (self._silent[place] + self._beyond) * self._more - at.slope * self._silent[place + 1] * self._less
-        past = np.flatnonzero(at.peak < l1)
-        if len(past):
-            now, after = self._sums(l1)
-            below = np.ceil((l1 + 1) * at.edge[past]).astype(np.int64) - 1
-            below = np.clip(below, self._threshold - 1, len(now) - 1)
-            gain[past] = now[below] * self._more - at.slope[past] * after[below] * self._less
         return np.clip(gain, 0.0, 1.0)
 
-    def _make_outputs(self, k: int) -> tuple[Floats, _Slopes, float]:
-        """Return the masses and slopes of the outputs of row k, and the total mass of negligible outputs."""
-        p, row = self._rate, self._pmf(k)[self._threshold :]
-        x = np.arange(self._threshold, self._threshold + len(row))
-        mass, slope = np.maximum(row, _TINY) * self._more, self._factor * (k - x) / (k * (1 - p))
-        before, silent = self._silent[min(k - 1, self._last)], self._silent[min(k, self._last + 1)] + self._beyond
-        mass = np.append(mass, silent * self._more)
-        slope = np.append(slope, self._factor * before / silent) * self._less
-        rare = mass < self._beyond / len(mass)
-        counts = (slope < 1 / (1 - p)) & ~rare
-        return mass[counts], self._slopes(slope[counts]), float(mass[rare].sum()) * self._more + _LOST
-
-    def _make_chords(self, k1: int, k2: int) -> tuple[_Slopes, Floats]:
-        """Return the knots of chords, and bounds on h(k, s) for each but the first."""
-        z, t, p = self._factor, self._threshold, self._rate
+    def _chords(self, k1: int, k2: int) -> tuple[Slopes, Floats]:
+        """Return the knots of chords, and bounds on h(k, s) for each but the first; no peak is before k1."""
+        z, t = self._factor, self._threshold
         rows = np.minimum([k1, (k1 + k2) // 2, k2], self._last)
         silent = z * self._silent[rows - 1] / np.maximum(self._silent[rows], _TINY)  # slopes of 'nothing'
         knots = np.unique(np.concatenate([self._knots, silent[silent < self._knots[-1]]]))
         s = knots[1:]
-        q = np.maximum(1 - (1 - p) * s / z, 1e-15)
-        peak = np.clip(np.ceil((t - 1) / q), t, _NEVER)
+        peak = np.clip(np.ceil((t - 1) / self._quotients(s)), t, _NEVER)
         place = np.minimum(np.clip(peak, k1, k2), self._last + 1).astype(np.int64)
         now, before = self._reported[place], self._reported[place - 1]
         bounds = s * now * self._more - z * before * self._less * (1 - self._beyond)
-        past = np.flatnonzero(peak < k1)
-        if len(past):
-            before, now = self._rests(k1 - 1)
-            above = np.clip(np.floor(k1 * q[past]).astype(np.int64) + 1, t, len(now) - 1)
-            bounds[past] = s[past] * now[above] * self._more - z * before[above] * self._less
         return self._slopes(knots), np.maximum(np.maximum(bounds, (s - z) * self._more), 0.0)
+
+    def _quotients(self, slopes: Floats) -> Floats:
+        """Return 1 - (1-p) s / z."""
+        return np.maximum(1 - (1 - self._rate) * slopes / self._factor, 1e-15)
 
     def _make_knots(self) -> Floats:
         """Return knots that are dense at the rows of either cell and at the peaks."""
@@ -372,33 +302,9 @@ class Pairs:
         knots = np.concatenate([first, second, peaks]) * last
         return np.unique(np.concatenate([[0.0], knots[(knots > 0) & (knots < last)], [last]]))
 
-    def _slopes(self, slope: Floats) -> _Slopes:
+    def _slopes(self, slope: Floats) -> Slopes:
         edge = np.maximum(1 - (1 - self._rate) * slope, 1e-15)
-        return _Slopes(slope, edge, np.clip(np.ceil((self._threshold - 1) / edge) - 1, 0.0, _NEVER))
-
-    def _make_pmf(self, trials: int) -> Floats:
-        """Return P[X = 0], P[X = 1], ... for X ~ Binomial(trials, p), without negligible ones."""
-        p, mean = self._rate, trials * self._rate
-        last = min(trials, math.ceil(mean + math.sqrt(2 * mean * _FAR) + _FAR))
-        x, mode = np.arange(1, last + 1), min(int(mean), last)
-        ratios = (trials + 1 - x) * (p / (1 - p)) / x  # of each to the one before
-        return _normal(1 / ratios[:mode], ratios[mode:])
-
-    def _make_sums(self, row: int) -> tuple[Floats, Floats]:
-        """Return the distribution functions of rows l and l + 1, before the threshold."""
-        now = np.append(self._pmf(row), 0.0)
-        return np.cumsum(now), np.cumsum(self._next(now))
-
-    def _rests(self, row: int) -> tuple[Floats, Floats]:
-        """Return P[X >= 0], P[X >= 1], ... of rows k and k + 1, before the threshold."""
-        now = np.append(self._pmf(row), [0.0, 0.0])
-        return np.cumsum(now[::-1])[::-1], np.cumsum(self._next(now)[::-1])[::-1]
-
-    def _next(self, row: Floats) -> Floats:
-        """Return the row with one more trial, given a row that ends with a zero."""
-        after = (1 - self._rate) * row
-        after[1:] += self._rate * row[:-1]
-        return after
+        return Slopes(slope, edge, np.clip(np.ceil((self._threshold - 1) / edge) - 1, 0.0, _NEVER))
 
     def _tails(self) -> tuple[Floats, Floats]:
         """Return P[X_l >= t] and P[X_l < t] for l = 0, 1, ..., last_l + 1, divided by P[X_l >= t] for the last l.
@@ -410,13 +316,13 @@ class Pairs:
         i = np.arange(t, self._last + 1)
         ratios = (1 - p) * i / (i + 1 - t)  # of P[X_i = t-1] to the one before
         mode = min(max(int((t - 1) / p) + 1 - t, 0), len(ratios))
-        reach = _normal(1 / ratios[:mode], ratios[mode:])
+        reach = distribution_of(1 / ratios[:mode], ratios[mode:])
         reported = np.minimum(np.cumsum(reach), 1.0)
         silent = np.minimum(np.cumsum(reach[::-1])[::-1], 1.0)
         return np.concatenate([np.zeros(t), reported]), np.concatenate([np.ones(t - 1), silent, [0.0]])
 
 
-def _normal(left: Floats, right: Floats) -> Floats:
+def distribution_of(left: Floats, right: Floats) -> Floats:
     """Return a distribution, given the ratios on the left and on the right of its mode."""
     down = np.cumprod(left[::-1])[::-1]
     row = np.concatenate([down, [1.0], np.cumprod(right)])

@@ -9,7 +9,7 @@ is for the noise on the mean.
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Self
+from typing import Self
 
 from dpsieve import validate
 from dpsieve.errors import InvalidValue
@@ -25,7 +25,10 @@ MOST_CLIPPED = 0.05  # of all rows: the share that a search for a radius may cli
 _MARGIN = 1 - 2.0**-30  # of mu; covers the margins of composition
 _LEAST_NOISE_SHARE = 0.3
 _MOST_ROWS = 2**33
-_ESTIMATES = ("spread", "first mean", "first radius")  # steps that known variances replace
+_STEPS = {
+    "real": ("scale", "centre", "spread", "radius", "tail", "check"),
+    "binary": ("first radius", "first mean", "radius", "tail", "check"),
+}
 _TOLERANCE = {"scale": 0.1, "centre": 0.3, "spread": 0.2}  # the tolerated rank error of a search, of all rows
 
 
@@ -38,19 +41,8 @@ class MeanPlan:
         bound: of the coordinates.
         mu: the budget, in Gaussian privacy.
         p: the moment of the error that is minimised.
-        kind, mode: see `prepare_mean`.
-        known: whether variances are given.
-        steps_of: the steps of each kind and mode, before the noise.
+        kind: 'real' or 'binary'.
     """
-
-    steps_of: ClassVar[dict[tuple[str, str], tuple[str, ...]]] = {
-        ("real", "best"): ("scale", "centre", "spread", "radius", "tail", "check"),
-        ("real", "shifted"): ("scale", "centre", "radius", "tail", "check"),
-        ("real", "gaussian"): (),
-        ("binary", "best"): ("first radius", "first mean", "radius", "tail", "check"),
-        ("binary", "shifted"): ("radius", "tail", "check"),
-        ("binary", "gaussian"): (),
-    }
 
     rows: int
     size: int
@@ -58,13 +50,11 @@ class MeanPlan:
     mu: float
     p: float = 2.0
     kind: str = "real"
-    mode: str = "best"
-    known: bool = False
 
     @classmethod
     def make(
         cls, n: int, d: int, *, bound: float | None, rho: float | None, epsilon: float | None, delta: float | None,
-        p: float, kind: str, mode: str, variances_known: bool,
+        p: float, kind: str,
     ) -> Self:  # fmt: skip
         """Return the plan for n rows of d coordinates, from public numbers.
 
@@ -76,16 +66,11 @@ class MeanPlan:
             p: the norm of the error that is minimised, from 1.
             kind: 'real', or 'binary' for rows of zeros and ones. Other numbers are clipped to [0, 1] there, and those
                 between are not refused: a refusal would reveal one row.
-            mode: see `prepare_mean`.
-            variances_known: whether the variances of the coordinates are public.
         """
         n = validate.whole("n", n, low=0, high=_MOST_ROWS, hint="Pass the number of rows.")
         d = validate.whole("d", d, low=1, high=10**6, hint="Pass the number of coordinates.")
         if not isinstance(kind, str) or kind not in KINDS:
             raise InvalidValue("kind is not known. Choose 'real', or 'binary' for rows of zeros and ones.")
-        modes = dict.fromkeys(mode for _, mode in cls.steps_of)
-        if not isinstance(mode, str) or mode not in modes:
-            raise InvalidValue(f"mode is not known. Choose one of {', '.join(modes)}.")
         if check_moment(p) < 1:
             raise InvalidValue("p is below 1, where there is no norm. Pass p=2 (squared error) or p=1.")
         hint = "Pass a public number, above zero, that no coordinate exceeds in size; such as bound=100.0."
@@ -94,12 +79,7 @@ class MeanPlan:
         bound = validate.between("bound", 1.0 if bound is None else bound, 1e-100, 1e100, hint=hint)
         if (rho is None) == (epsilon is None):
             raise InvalidValue("exactly one of rho and epsilon is the budget. Pass rho=0.5, or epsilon=1.0 with delta.")
-        mu = _MARGIN * cls._budget_mu(mode, rho, epsilon, delta)
-        return cls(n, d, bound, mu, check_moment(p), kind, mode, bool(variances_known))
-
-    @staticmethod
-    def _budget_mu(mode: str, rho: float | None, epsilon: float | None, delta: float | None) -> float:
-        return budget_mu(rho, epsilon, delta)
+        return cls(n, d, bound, _MARGIN * budget_mu(rho, epsilon, delta), check_moment(p), kind)
 
     def promise(self, epsilon: float | None, delta: float | None) -> tuple[float, float]:
         """Return the (epsilon, delta) of all steps together."""
@@ -120,14 +100,18 @@ class MeanPlan:
         left = int(RANK_NOISE * self.mu) ** 2 - sum(self.squares(other) for other in self.shares if other != "noise")
         return math.isqrt(left) ** 2  # a square, so that the planned cost is not below the drawn one
 
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The steps before the noise."""
+        return () if self.boxed else _STEPS[self.kind]
+
     @cached_property
     def shares(self) -> dict[str, float]:
         """The share of mu^2 (so of rho) of each step, in order; they add up to 1, and the last is the noise.
 
         The noise may be below zero: then the steps before it cannot be paid for.
         """
-        steps = () if self.boxed else self.steps_of[self.kind, self.mode]
-        parts = {step: self._share(step) for step in steps if not (self.known and step in _ESTIMATES)}
+        parts = {step: self._share(step) for step in self.steps}
         return {**parts, "noise": 1 - math.fsum(parts.values())}
 
     def _share(self, step: str) -> float:
@@ -147,11 +131,14 @@ class MeanPlan:
         tail, rows = normal_tail(JUMP / count), max(1, self.rows)
         wanted, needed = (count * (tail / off) ** 2 / squares for off in (math.sqrt(rows) / part, MOST_CLIPPED * rows))
         usual = min(most, wanted)
-        if self.states_interval and step == "radius":
-            # Noise on d coordinates outweighs about 4 sqrt(d) / mu clipped rows: a rank error near that is good enough.
-            few = min(0.06, count * (tail / 6) ** 2 / self.size)
-            usual = few if self.kind == "real" else max(usual, few)
+        if step == "radius":
+            usual = self._radius_share(usual, count * (tail / 6) ** 2 / self.size)
         return min(0.2, max(needed, usual))
+
+    def _radius_share(self, usual: float, enough: float) -> float:
+        # Noise on d coordinates outweighs about 4 sqrt(d) / mu clipped rows: a rank error near that is good enough.
+        few = min(0.06, enough)
+        return few if self.kind == "real" else max(usual, few)
 
     def comparisons(self, step: str) -> int:
         """Return the largest number of ranks that a step compares."""
@@ -166,8 +153,7 @@ class MeanPlan:
     @property
     def _centre_comparisons(self) -> int:
         # From twice the bound to a part of the spread of a coordinate.
-        parts = 2 * self.size if self.mode == "best" else 4 * math.sqrt(self.size)
-        return self.size * min(40, math.ceil(math.log2(2 * parts / SMALLEST_SPREAD)) + 1)
+        return self.size * min(40, math.ceil(math.log2(4 * self.size / SMALLEST_SPREAD)) + 1)
 
     @property
     def boxed(self) -> bool:
@@ -175,17 +161,7 @@ class MeanPlan:
 
         Two binary rows are sqrt(d) apart at most, and sqrt(2) radii where they are clipped to a radius, from 1 on.
         """
-        return self.mode == "gaussian" or (self.mode == "best" and self.kind == "binary" and self.size <= 4)
-
-    @property
-    def states_interval(self) -> bool:
-        """Whether the result has 95 % intervals for the mean of the rows."""
-        return True
-
-    @property
-    def is_accepted(self) -> bool:
-        """Whether there are enough rows for the mode."""
-        return self.rows >= 1 and self.useful
+        return self.kind == "binary" and self.size <= 4
 
     @property
     def useful(self) -> bool:
@@ -215,7 +191,7 @@ class MeanPlan:
     @property
     def nonnegative(self) -> bool:
         """Whether scaled rows have no negative coordinate, so that two differ by sqrt(2) times their norm at most."""
-        return self.kind == "binary" and self.mode != "gaussian"
+        return self.kind == "binary"
 
     @cached_property
     def rows_needed(self) -> int | None:
@@ -242,13 +218,18 @@ class MeanPlan:
             noise = self.noise_per_radius * (math.sqrt(0.5) if self.kind == "binary" else 1.0)
         return {"sampling": norm * spread / math.sqrt(rows), "noise": norm * noise * math.sqrt(self.size)}
 
+    @property
+    def title(self) -> str:
+        """The name of the method."""
+        return "PLAN"
+
     def __str__(self) -> str:
         spent = ", ".join(f"{step} {share:.1%}" for step, share in self.shares.items())
         if not self.useful:
             needed = f"{self.rows_needed:,} rows are needed" if self.rows_needed else "no number of rows is enough"
-            return f"mode {self.mode}: not useful, {needed} for {self.size:,} coordinates at rho={self.mu**2 / 2:.4g}"
+            return f"{self.title}: not useful, {needed} for {self.size:,} coordinates at rho={self.mu**2 / 2:.4g}"
         terms = ", ".join(f"{name} {value:.3g}" for name, value in self.errors.items())
-        return f"mode {self.mode}: {spent}; error in l_{self.p:g} where deviations are 1: {terms}"
+        return f"{self.title}: {spent}; error in l_{self.p:g} where deviations are 1: {terms}"
 
 
 def compose(promise: tuple[float, float], parts: list[Mechanism]) -> Mechanism:

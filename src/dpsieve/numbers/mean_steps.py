@@ -1,4 +1,10 @@
-"""The steps of a private mean, each with its own mechanism: scale, centre, spread, radius, tail, and the noisy sum.
+"""The mean of skewed vectors: PLAN (Lebeda's thesis, chapter 5) with exact draws, prepared from public numbers.
+
+PLAN finds a centre and a spread per coordinate, scales coordinate i by spread_i^(-2/(p+2)) so that noise of one size is
+right for all, clips scaled rows to a radius that few exceed, and adds noise to their sum. Every step is private, has a
+mechanism of its own, and spends a share of one budget (`mean_plan`). Centres, spreads and the radius are found by noisy
+comparisons of ranks (`search`); the sum is one of whole vectors whose norms are checked in whole numbers (`rows`). The
+radius, and the bias of clipping, follow from a few noisy counts of large norms (`mean_noise`).
 
 Privacy. Every step reads the rows through one mechanism whose mu of Gaussian privacy is fixed before the first draw,
 and otherwise public numbers and the results of earlier steps. So the mus add in squares (Dong, Roth and Su 2022), for
@@ -6,6 +12,8 @@ all rows: assumptions on data decide how accurate the mean is, never how private
 """
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +22,7 @@ from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import ball, upper
 from dpsieve.numbers.box import BoxGrid
 from dpsieve.numbers.dyadic_grid import DyadicGrid
+from dpsieve.numbers.estimate import Estimate
 from dpsieve.numbers.mean_noise import (
     BELOW,
     JUST_BELOW,
@@ -23,18 +32,57 @@ from dpsieve.numbers.mean_noise import (
     best_clipping,
     rare_clipping,
 )
-from dpsieve.numbers.mean_plan import JUMP, SMALLEST_SPREAD, MeanPlan
+from dpsieve.numbers.mean_plan import JUMP, SMALLEST_SPREAD, MeanPlan, compose
 from dpsieve.numbers.noise import gaussian_promise, l2_distance
 from dpsieve.numbers.rows import LARGEST_RADIUS, PARTS, BoundedRows
 from dpsieve.numbers.search import RANK_NOISE, NoisyRanks, linear_grid, log_grid, normal_tail
 from dpsieve.privacy.mechanism import Mechanism
+from dpsieve.randomness.picks import shuffled
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats
 
 _REGULARISER = 0.1
+_ONE_DEVIATION = 0.841  # the quantile of a Gaussian variable at one standard deviation
 _SURPRISING = 2.0  # deviations of a count
 _ABOVE = 17 / 16  # of the widest norm: a grid to there has a point at it or above
 _TOO_SMALL = "the budget is too small. Pass a larger rho or epsilon."
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedMean:
+    """A private mean before any row is read: its plan, its guarantee, its cost and how to draw it."""
+
+    plan: MeanPlan
+    promise: tuple[float, float]
+    unit: str
+
+    @property
+    def cost(self) -> Mechanism:
+        """A mechanism that costs what the plan costs."""
+        return self.plan.cost(self.promise, self.unit)
+
+    def bounded(self, values: Any) -> BoundedRows:
+        """Return rows within the bounds of the plan."""
+        low, high = (0.0, 1.0) if self.plan.kind == "binary" else (-self.plan.bound, self.plan.bound)
+        return BoundedRows(values, low, high)
+
+    def draw(self, rows: BoundedRows, source: Source, names: Sequence[str], *, single: bool = False) -> Estimate:
+        """Return the private mean of rows; charges no ledger.
+
+        Pairs of adjacent rows are compared. In a random order a replaced row is in one pair alone, wherever it stood,
+        so the order of the input does not matter, even if it depends on all rows.
+        """
+        if not self.plan.boxed:
+            rows = rows.take(shuffled(rows.shape[0], source))
+        steps = self.steps(rows, source)
+        values = steps.run()
+        notes: Any = {"reason": f"{self.plan}; {steps.summary}", "single": single}
+        notes["contribution"] = "one row of numbers within public bounds"
+        return Estimate.of(compose(self.promise, steps.mechanisms), values, names, source=source, **notes)
+
+    def steps(self, rows: BoundedRows, source: Source) -> "PlanSteps":
+        """Return the steps of the plan on rows."""
+        return PlanSteps(self.plan, rows, self.promise[1], self.unit, source)
 
 
 class PlanSteps:
@@ -55,27 +103,25 @@ class PlanSteps:
         self.centres: Floats | None = None
         self.spreads: Floats | None = None
 
-    def run(self, variances: Floats | None, spread: str | float) -> Floats:
+    def run(self) -> Floats:
         """Return the private mean."""
         plan = self.plan
         if plan.boxed:
             return self._box_mean("noise")
         if plan.kind == "binary":
-            return self._binary_mean(variances)
-        scale = self._scale()
-        if plan.mode == "shifted":
-            self.centres = centre = self._centre(scale / (4 * math.sqrt(plan.size)))
-            return self._best_mean(centre, np.ones(plan.size), np.full(plan.size, scale / math.sqrt(plan.size)))
-        self.centres = centre = self._centre(scale / (2 * plan.size))
-        self.spreads = np.sqrt(variances) if variances is not None else self._spreads(centre, scale, spread)
-        spreads = self.spreads + _REGULARISER * self.spreads.mean()
-        return self._best_mean(centre, self._weight(spreads), spreads)
+            return self._binary_mean()
+        scale = self._scale(SMALLEST_SPREAD * plan.bound, 2 * plan.bound * math.sqrt(plan.size))
+        centre = self._centre(scale / (2 * plan.size))
+        return self._scaled_mean(centre, self._spreads(centre, scale))
 
-    def _scale(self) -> float:
+    def _scaled_mean(self, centre: Floats, spreads: Floats) -> Floats:
+        """Return the mean of rows around a centre, scaled by their spreads."""
+        self.centres, self.spreads = centre, spreads
+        regular = spreads + _REGULARISER * spreads.mean()
+        return self._best_mean(centre, self._weight(regular), regular)
+
+    def _scale(self, low: float, high: float) -> float:
         """Return about the root of the sum of all variances: half of the distances between two rows are below it."""
-        low, high = SMALLEST_SPREAD * self.plan.bound, 2 * self.plan.bound * math.sqrt(self.plan.size)
-        if self.plan.kind == "binary":
-            low, high = 2.0**-6, 2 * math.sqrt(self.plan.size)
         grid = log_grid(low, high, 8)
         ranks, distances = self._ranks("scale", grid.depth), self.rows.distances()
         return ranks.search(distances, grid, lambda _: len(distances) / 2, self.source) / math.sqrt(2)
@@ -85,15 +131,15 @@ class PlanSteps:
         ranks = self._ranks("centre", self.plan.size * grid.depth)
         return self.rows.quantiles(0.5, grid, ranks.rows, self.source)
 
-    def _spreads(self, centre: Floats, scale: float, spread: str | float) -> Floats:
+    def _spreads(self, centre: Floats, scale: float, quantile: float = _ONE_DEVIATION) -> Floats:
         """Return a standard deviation per coordinate, that of Gaussian data with the same quantile."""
-        grid = log_grid(scale / (20 * self.plan.size), 2 * scale, 4)
-        ranks = self._ranks("spread", self.plan.size * grid.depth)
-        if spread == "pairs":
-            return self.rows.pair_deviations(1, grid, ranks.rows, self.source)
-        quantile = 0.841 if spread == "auto" else float(spread)
+        grid, ranks = self._spread_search(scale)
         distances = self.rows.quantiles(2 * quantile - 1, grid, ranks.rows, self.source, centre=centre)
         return distances / normal_tail(1 - quantile)
+
+    def _spread_search(self, scale: float) -> tuple[DyadicGrid, NoisyRanks]:
+        grid = log_grid(scale / (20 * self.plan.size), 2 * scale, 4)
+        return grid, self._ranks("spread", self.plan.size * grid.depth)
 
     def _weight(self, spreads: Floats) -> Floats:
         return np.asarray(spreads ** (-2 / (self.plan.p + 2)))
@@ -159,26 +205,22 @@ class PlanSteps:
         change = math.sqrt(2) if self.plan.nonnegative else 2.0
         return change / self._step_mu(step) * _norm(1 / np.abs(weight), self.plan.p)
 
-    def _binary_mean(self, variances: Floats | None) -> Floats:
+    def _binary_mean(self) -> Floats:
         """Return the mean in two stages: a rough one estimates the frequency of ones, the second is scaled by it.
 
         Rows are centred at 0, and at 1 where ones are more frequent, so that nothing is negative.
         """
         size = self.plan.size
         flat, zeros, half = np.ones(size), np.zeros(size), np.full(size, 0.5)
-        if self.plan.mode == "shifted":
-            return self._balanced_mean(zeros, flat, half)
-        if variances is None:
-            radius, _, _ = self._balanced_radius("first radius", zeros, flat, half)
-            rough = self._clipped_mean("first mean", zeros, flat, radius)
-            deviation = float(self._last_noise.deviations[0])
-            centre = (rough > 0.5).astype(np.float64)
-            frequency = np.maximum(np.abs(rough - centre), deviation / 2)
-            self.spreads = np.sqrt(rough * (1 - rough))
-        else:
-            centre, frequency = zeros, np.maximum((1 - np.sqrt(np.maximum(0.0, 1 - 4 * variances))) / 2, 1e-9)
-            self.spreads = np.sqrt(variances)
-        self.centres = centre
+        radius, _, _ = self._balanced_radius("first radius", zeros, flat, half)
+        rough = self._clipped_mean("first mean", zeros, flat, radius)
+        deviation = float(self._last_noise.deviations[0])
+        centre = (rough > 0.5).astype(np.float64)
+        frequency = np.maximum(np.abs(rough - centre), deviation / 2)
+        return self._scaled_binary_mean(centre, frequency, np.sqrt(rough * (1 - rough)))
+
+    def _scaled_binary_mean(self, centre: Floats, frequency: Floats, spreads: Floats) -> Floats:
+        self.centres, self.spreads = centre, spreads
         weight = frequency ** (-1 / (self.plan.p + 2)) * np.where(centre > 0, -1.0, 1.0)
         return self._balanced_mean(centre, weight, frequency)
 

@@ -106,26 +106,6 @@ class BoundedRows:
         ]  # fmt: skip
         return np.concatenate(quantiles)
 
-    def pair_deviations(self, pairs: int, grid: DyadicGrid, sigma: float, source: Source) -> Floats:
-        """Return a private standard deviation per column: Algorithm 18, with groups of `pairs` pairs of rows.
-
-        A pair has (x - y)^2 / 2 with mean sigma^2. Their mean over a group is, for Gaussian rows, chi-square with
-        k = pairs degrees of freedom, over k; its mean is its median over (1 - 2/(9k))^3. The grid is for the root mean
-        square of the differences x - y. A row is in one group, so the cost is that of `search_columns`.
-        """
-        medians = []
-        for differences in self.pair_differences(pairs):
-            values = np.abs(differences[:, 0]) if pairs == 1 else np.sqrt((differences**2).mean(axis=1))
-            medians.append(search_columns(values, 0.5, grid, sigma, neighbours="replace", source=source))
-        return np.asarray(np.concatenate(medians) / math.sqrt(2 * (1 - 2 / (9 * pairs)) ** 3))
-
-    def pair_differences(self, pairs: int) -> Iterator[Floats]:
-        """Yield, per block of columns, the differences of adjacent rows, in groups of `pairs` pairs."""
-        count = self.shape[0] // (2 * pairs)
-        for _, block in self.blocks():
-            used = np.clip(block[: 2 * pairs * count], self.low, self.high).astype(np.float64)
-            yield (used[0::2] - used[1::2]).reshape(count, pairs, -1)
-
     def blocks(self) -> Iterator[tuple[int, Any]]:
         """Yield blocks of columns as dense arrays, each with the number of its first column."""
         if not self.sparse:

@@ -23,7 +23,6 @@ import pyarrow as pa
 
 import dpsieve
 from dpsieve.accounting.composition import Share, repeated_share
-from dpsieve.channels.baselines import stability
 from dpsieve.channels.channel import ReportedCounts
 from dpsieve.channels.floored import Floored
 from dpsieve.channels.law import LARGEST_FREQUENCY
@@ -308,7 +307,7 @@ def _frequency(line: Reported, probability: float) -> int:
 def _baseline(channel: ReportedCounts) -> tuple[Share, Reported | None]:
     """Return what each key of a unit gets of the budget, and the stability histogram at that, if there is one.
 
-    A unit that changes r rows of a key needs noise and threshold r times as large. A scheme samples both alike.
+    A unit that changes r rows of a key needs noise and threshold r times as large. Sampled keys have no baseline here.
     """
     if isinstance(channel, Floored):
         share, above = _baseline(channel.mechanism)
@@ -319,13 +318,8 @@ def _baseline(channel: ReportedCounts) -> tuple[Share, Reported | None]:
     keys, rows = getattr(channel, "max_keys", 1), getattr(channel, "max_rows", 1)
     whole = channel.guarantee
     share = Share(whole.epsilon, whole.delta) if keys == 1 else _best_share(keys, whole)
-    if channel.name == "stability" or not 0 < share.delta <= 0.5 or share.epsilon <= 0:
+    if channel.name == "stability" or channel.scheme is not None or not 0 < share.delta <= 0.5 or share.epsilon <= 0:
         return share, None
-    if channel.scheme is not None:
-        try:
-            return share, stability(share.epsilon, share.delta, channel.scheme).reporting_probability
-        except InvalidValue:  # a scheme that it cannot sample by
-            return share, None
     rate = share.epsilon / rows
     threshold = rows + math.log(1 / (2 * share.delta)) / rate
 

@@ -82,7 +82,7 @@ class Scheme(ABC):
 
 
 @dataclass(frozen=True, repr=False)
-class _Threshold(Checked, Scheme):
+class Threshold(Checked, Scheme):
     """A scheme that compares a random number with tau i^power."""
 
     tau: Annotated[float, is_positive("Pass a sampling rate above zero such as tau=0.01.")]
@@ -94,7 +94,7 @@ class _Threshold(Checked, Scheme):
         return f"{self.name}(tau={self.tau!r}, power={self.power!r})"
 
     def constant_from(self) -> int | None:
-        most = self._saturate(np.array([np.inf]))[0]
+        most = self.saturate(np.array([np.inf]))[0]
         if self.inclusion(LARGEST) < most:
             return None
         return first_whole(lambda frequency: bool(self.inclusion(frequency) == most), 1, int(LARGEST))
@@ -104,42 +104,30 @@ class _Threshold(Checked, Scheme):
         with np.errstate(over="ignore"):
             for start in range(0, len(out), _CHUNK):
                 rate = self.tau * raise_to_power(frequencies[start : start + _CHUNK], self.power)
-                out[start : start + _CHUNK] = self._saturate(rate)
+                out[start : start + _CHUNK] = self.saturate(rate)
         return out
 
     @staticmethod
     @abstractmethod
-    def _saturate(rate: Floats) -> Floats:
+    def saturate(rate: Floats) -> Floats:
         """Return the probability that the random number is below `rate`."""
 
 
 @register("ppswor")
-class _Ppswor(_Threshold):
+class _Ppswor(Threshold):
     @staticmethod
-    def _saturate(rate: Floats) -> Floats:
+    def saturate(rate: Floats) -> Floats:
         return one_minus_exp(rate)
 
 
-@register("ppswor_of_stream")
-class PpsworOfStream(_Threshold):
-    """ppswor times 1 - 2^-40: the probability to which `papers.weighted_sampling.StreamSample` can thin its keys.
-
-    It is here because releases of such samples are saved with it.
-    """
-
-    @staticmethod
-    def _saturate(rate: Floats) -> Floats:
-        return one_minus_exp(rate) * (1 - 2.0**-40)  # a product with a constant is rounded monotonically
-
-
 @register("priority")
-class _Priority(_Threshold):
+class _Priority(Threshold):
     def bends(self) -> tuple[float, ...]:
         with np.errstate(over="ignore"):
             return (float(np.float64(1 / self.tau) ** (1 / self.power)),)
 
     @staticmethod
-    def _saturate(rate: Floats) -> Floats:
+    def saturate(rate: Floats) -> Floats:
         return np.minimum(rate, 1.0)
 
 
@@ -236,30 +224,6 @@ def custom(probabilities: Sequence[float] | NDArray[np.floating[Any]]) -> Scheme
     [0.0, 0.1, 0.5, 1.0, 1.0]
     """
     return _Table(probabilities)  # type: ignore[arg-type]  # checked there
-
-
-@dataclass(frozen=True)
-class DataDependent(Scheme):
-    """A scheme whose rate was read off the data, as that of a bottom-k sample: no channel takes it.
-
-    To publish such a rate, or anything that depends on it, is not private.
-    """
-
-    inner: Scheme
-
-    def __repr__(self) -> str:
-        return f"DataDependent({self.inner!r})"
-
-    def constant_from(self) -> int | None:
-        """Return that of the inner scheme."""
-        return self.inner.constant_from()
-
-    def to_json(self) -> dict[str, Any]:
-        """Refuse: it must not be published."""
-        raise InvalidType("a scheme read off the data must not be saved or published. Use one with a fixed tau.")
-
-    def _evaluate(self, frequencies: Floats) -> Floats:
-        return self.inner._evaluate(frequencies)
 
 
 def scheme_from_json(data: Any) -> Scheme:

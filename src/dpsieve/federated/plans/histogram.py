@@ -1,14 +1,7 @@
-"""Plans for one histogram: the rate and the threshold, from the exact delta, and how many clients to invite.
-
-Lemma 4 of Bharadwaj and Cormode (AISTATS 2022) contacts a fixed number s = m + c sqrt(m) of n clients, m = rate n, each
-of which takes part with probability m / s. The size of such a sample has variance m (1 - m/s); that of the sample of
-Theorem 2, in which each of the n clients takes part independently, has m (1 - m/n). So they are not the same mechanism.
-`invite_for_sample` and `invite_for_reports` are sound, by exact binomial tails, and each states its guarantee.
-"""
+"""Plans for one histogram: the rate and the threshold, from exact or bounded deltas."""
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Literal
 
@@ -21,12 +14,11 @@ from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import first_whole
 from dpsieve.exact.binomial import at_least, below
 from dpsieve.federated.plans.search import Search, least_costly
-from dpsieve.noise.sample_threshold_delta import add_remove, lower_tail, roughly_replace, upper_tail
-from dpsieve.privacy.guarantee import Guarantee
+from dpsieve.noise.sample_threshold_delta import add_remove, replace
 from dpsieve.validate import Neighbours
 
 from dpsieve.noise.sample_threshold import (  # isort: skip
-    LARGEST_RATE, SMALLEST_RATE, SampleThreshold, check_rate, check_threshold, exact_delta, sample_threshold,
+    LARGEST_RATE, SMALLEST_RATE, SampleThreshold, check_rate, check_threshold, rounded_delta, sample_threshold,
 )  # fmt: skip
 
 Goal = Literal["reach", "error"]
@@ -35,7 +27,7 @@ Cost = Callable[[float, int], float]  # of a rate and a threshold
 
 _HIGHEST = 1 << 17  # thresholds that a search tries
 _PASSES = 64
-_NEVER, _MOST_CLIENTS = 1 << 80, 10**12
+_NEVER = 1 << 80
 
 
 def plan(
@@ -122,12 +114,12 @@ def _search(epsilon: float, delta: float, neighbours: Neighbours, most: float) -
     """Return the search of a budget, which caches what it has tried."""
 
     def exact(rate: float, threshold: int) -> float:
-        return exact_delta(epsilon, rate, threshold, neighbours)
+        return rounded_delta(epsilon, rate, threshold, neighbours)
 
     if neighbours == "add_remove":
         return Search(delta, exact, lambda rate, t: add_remove(epsilon, rate, t)[0], _HIGHEST, most=most)
     looser = _search(epsilon, delta, "add_remove", most)  # replacing needs no less
-    return Search(delta, exact, partial(roughly_replace, epsilon), _HIGHEST, most=most, looser=looser)
+    return Search(delta, exact, partial(replace, epsilon), _HIGHEST, most=most, looser=looser)
 
 
 def _best(epsilon: float, delta: float, neighbours: Neighbours, most: float, cost: Cost) -> tuple[float, int]:
@@ -193,68 +185,3 @@ def half_frequency(rate: float, threshold: int, levels: int = 1) -> int:
     """Return the lowest frequency that reaches the threshold at all levels with probability one half or more."""
     enough = math.ceil((threshold + 1) / rate) if levels == 1 else _NEVER
     return first_whole(lambda count: float(at_least(count, threshold, rate)) ** levels >= 0.5, threshold, enough)
-
-
-@dataclass(frozen=True)
-class Invitation:
-    """A fixed number of clients to invite, among whom an independent sample of all clients fits.
-
-    Attributes:
-        population, rate: the number of clients, and the rate with which each is sampled.
-        invited: how many clients to invite, chosen at random.
-        overflow: the probability that the sample is larger, rounded up.
-    """
-
-    population: int
-    rate: float
-    invited: int
-    overflow: float
-
-    def guarantee(self, promise: Guarantee) -> Guarantee:
-        """Return the guarantee if the sample is cut to the invited clients: delta + (1 + e^epsilon) overflow.
-
-        The procedure: draw the size N ~ Binomial(population, rate) in secret, invite `invited` random clients, and let
-        the first min(N, invited) of them, in random order, take part. Unless N is too large, these are exactly the
-        clients of an independent sample. So on any input the outputs differ in total variation
-        by at most `overflow`, once for each of the two neighbours.
-        """
-        extra = (1 + math.exp(promise.epsilon)) * self.overflow
-        delta = math.nextafter((promise.delta + extra) * (1 + 2**-50), 2.0)
-        return Guarantee(promise.epsilon, delta, promise.neighbours, promise.unit)
-
-
-def invite_for_sample(population: int, rate: float, *, beta: float = 1e-12) -> Invitation:
-    """Return the fewest clients to invite so that a sample of this rate fits among them except with probability beta.
-
-    P[Binomial(population + 1, rate) > invited] <= beta; one more client, for the neighbour that has it. Where that is
-    more than the population, all clients are invited.
-
-    >>> invite_for_sample(1_000_000, 0.1, beta=1e-12).invited
-    102117
-    """
-    n = validate.whole("population", population, low=1, high=_MOST_CLIENTS, hint="Pass how many clients there are.") + 1
-    p, beta = check_rate(rate), _small(beta)
-    enough = first_whole(lambda count: upper_tail(n, p, count + 1) <= beta, math.floor(n * p) + 1, n)
-    return Invitation(population, p, enough, upper_tail(n, p, enough + 1))
-
-
-def invite_for_reports(reports: int, rate: float, *, beta: float = 1e-6) -> int:
-    """Return the fewest clients to invite so that at least `reports` of them report, except with probability beta.
-
-    Each invited client reports with probability `rate`, by a coin of its own: P[Binomial(s, rate) < reports] <= beta.
-    The guarantee is that of `sample_threshold(rate, threshold)`, also for those who know who was invited.
-
-    >>> invite_for_reports(1000, 0.1, beta=1e-6)
-    11495
-    """
-    wanted = validate.whole("reports", reports, low=1, high=10**9, hint="Pass how many reports are needed.")
-    p, beta = check_rate(rate), _small(beta)
-    return first_whole(lambda count: lower_tail(count, p, wanted - 1) <= beta, math.ceil(wanted / p), _NEVER)
-
-
-def _small(beta: float) -> float:
-    hint = "Pass a small probability such as beta=1e-6."
-    number = validate.between("beta", beta, 1e-100, 0.5, hint=hint)
-    if number == 0.5:
-        raise InvalidValue(f"beta=0.5 is no small probability. {hint}", argument="beta")
-    return number

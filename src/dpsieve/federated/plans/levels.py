@@ -33,7 +33,7 @@ from dpsieve.federated.client.strings import MOST_LEVELS
 from dpsieve.federated.plans.histogram import half_frequency, plan
 from dpsieve.federated.plans.rounds import rounds_delta
 from dpsieve.federated.plans.search import Search, least_costly
-from dpsieve.noise.sample_threshold import BinomialLaw, check_rate, check_threshold, exact_delta
+from dpsieve.noise.sample_threshold import BinomialLaw, check_rate, check_threshold, rounded_delta
 from dpsieve.noise.sample_threshold_delta import add_remove
 from dpsieve.privacy.certificate import Certificate, Method, formula
 from dpsieve.privacy.guarantee import Guarantee
@@ -280,7 +280,7 @@ class _Cost(NamedTuple):
         """Return a delta for all levels together, rounded up."""
         if self.protocol == "rounds" and self.levels > 1:
             return _round_up(rounds_delta(self.epsilon, coin, threshold, self.levels, self.neighbours, self.pruned))
-        known = exact_delta(self.epsilon, coin, threshold, self.neighbours)
+        known = rounded_delta(self.epsilon, coin, threshold, self.neighbours)
         if self.is_one_histogram:
             return known
         return min(known, _round_up(secret_levels_delta(self.epsilon, coin, threshold, self.levels)))
@@ -297,7 +297,7 @@ def secret_levels_delta(epsilon: float, coin: float, threshold: int, levels: int
 
     Proof: docs/background/federated.md#cohorts-and-secret-levels.
 
-    >>> round(secret_levels_delta(1.0, 0.3, 2, 2), 4), round(exact_delta(1.0, 0.3, 2, "add_remove"), 4)  # secret, known
+    >>> round(secret_levels_delta(1.0, 0.3, 2, 2), 4), round(rounded_delta(1.0, 0.3, 2, "add_remove"), 4)
     (0.0529, 0.09)
     """
     share = coin / levels

@@ -16,7 +16,7 @@ import numpy as np
 
 from dpsieve.accounting.adaptive import Pair, adaptive_delta
 from dpsieve.exact.binomial import at_least, below, masses, window
-from dpsieve.noise.sample_threshold import exact_delta
+from dpsieve.noise.sample_threshold import rounded_delta
 from dpsieve.types import Floats, Ints
 from dpsieve.validate import Neighbours
 
@@ -47,7 +47,7 @@ def rounds_delta(
     if rate >= lowest:
         return pairs_delta(epsilon, rate, threshold, rounds, neighbours, pruned=pruned, rough=rough)
     part, relation = epsilon / rounds * (1 - 2.0**-50), "add_remove" if rough else neighbours  # 'replace' is slow
-    summed = min(1.0, rounds * exact_delta(part, rate, threshold, relation))
+    summed = min(1.0, rounds * rounded_delta(part, rate, threshold, relation))
     if lowest >= 1:
         return summed
     return min(summed, pairs_delta(epsilon, lowest, threshold, rounds, neighbours, pruned=pruned, rough=rough))

@@ -53,8 +53,6 @@ class Search:
     def smallest_threshold(self, rate: float) -> int:
         start = 1 if self._looser is None else self._looser.smallest_threshold(rate)
         enough = self._low_threshold(rate, start)
-        if self._looser is not None:
-            enough = self._low_threshold(rate, start, self._error(rate, enough))
         while not self._holds(rate, enough):
             enough += 1
         while enough > 1 and self._holds(rate, enough - 1):
@@ -64,8 +62,6 @@ class Search:
     def largest_rate(self, threshold: int) -> float:
         """Return the largest rate for a threshold, rounded down to six digits, or the highest that is allowed."""
         rate: float = self.crossing(threshold)
-        if self._looser is not None and rate > SMALLEST_RATE:
-            rate = self.crossing(threshold, self._error(rate, threshold))
         if rate == self._most and self._holds(rate, threshold):
             return rate
         rate = round_down(rate, 6)
@@ -99,23 +95,19 @@ class Search:
         excess = math.log(max(delta, 1e-300) / self._delta)
         return max(excess, _ULP) if delta > self._delta else excess
 
-    def _error(self, rate: float, threshold: int) -> float:
-        """Return the error of the rough excess, which changes little between close points."""
-        return self._over(self._exact(rate, threshold)) - self._over(self._rough(rate, threshold))
-
-    def _low_threshold(self, rate: float, start: int, error: float = 0.0) -> int:
-        """Return the smallest threshold at which the rough excess, with its error added, is not above zero."""
+    def _low_threshold(self, rate: float, start: int) -> int:
+        """Return the smallest threshold at which the rough excess is not above zero."""
         highest = self._highest
-        enough = first_whole(lambda t: self._over(self._rough(rate, t)) + error <= 0, start, highest + 1)
+        enough = first_whole(lambda t: self._over(self._rough(rate, t)) <= 0, start, highest + 1)
         if enough > highest:
             fix = f"Pass a larger epsilon or delta, or a lower {self._name}."
             raise InvalidValue(f"{self._name}={rate:g} needs a threshold above {highest:,}. {fix}")
         return enough
 
-    def _crossing(self, threshold: int, error: float = 0.0) -> float:
-        """Return the rate at which the rough excess, with its error added, crosses zero; or a limit of the rate."""
+    def _crossing(self, threshold: int) -> float:
+        """Return the rate at which the rough excess crosses zero; or a limit of the rate."""
         most = self._most if self._looser is None else self._looser.crossing(threshold)
-        return last_rate(lambda rate: self._over(self._rough(rate, threshold)) + error, most, threshold, 1e-5, most)
+        return last_rate(lambda rate: self._over(self._rough(rate, threshold)), most, threshold, 1e-5, most)
 
 
 def least_costly(grid: Floats, cost: Callable[[int], float], points: int, passes: int) -> int:

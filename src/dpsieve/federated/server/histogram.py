@@ -26,7 +26,7 @@ from dpsieve.federated.client.answers import Report, value_answer
 from dpsieve.federated.client.coins import new_nonce
 from dpsieve.federated.client.questions import KINDS, LONGEST, Kind, Terms, ValueQuestion, check_longest
 from dpsieve.federated.server.intake import CountTable, Ignored, Intake
-from dpsieve.noise.sample_threshold import SampleThreshold, exact_delta
+from dpsieve.noise.sample_threshold import SampleThreshold, rounded_delta
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.publication.publication import Notes
@@ -278,7 +278,7 @@ class Histogram:
         """
         known = validate.whole("hostile", hostile, hint="Pass how many reports may be made up, such as hostile=5.")
         promise, least = self.plan.guarantee, max(self.plan.threshold - known, 1)
-        delta = exact_delta(promise.epsilon, self.plan.rate, least, promise.neighbours)
+        delta = rounded_delta(promise.epsilon, self.plan.rate, least, promise.neighbours)
         if delta >= 1:
             raise InvalidValue(f"hostile={known} reports leave no delta below one.", argument="hostile")
         return Guarantee(promise.epsilon, max(delta, promise.delta), promise.neighbours, promise.unit)

@@ -2,7 +2,7 @@
 
 Theorem 2 and Lemma 3 are valid and far from tight: at epsilon = 1, rate 0.10535 and threshold 20 they give 1.5e-12 and
 7.6e-9, and the exact delta is 6.9e-15. Both are for one client more or less, and for rates up to 1 - e^-epsilon.
-Lemma 4 is about who is invited, Lemmas 5, 6 and 9 about accuracy; `dpsieve.federated.invite_for_sample`,
+Lemma 4 is about who is invited, Lemmas 5, 6 and 9 about accuracy; `dpsieve.papers.sample_threshold.invite_for_sample`,
 `BinomialLaw.withheld`, `enough_clients` and `edge_error` are the exact numbers beside them. All are plain floats, for
 figures; guarantees come from `dpsieve.noise.sample_threshold`.
 """
@@ -64,7 +64,7 @@ def lemma_3_delta(epsilon: float, rate: float, threshold: int) -> float:
 def lemma_4_invited(population: int, rate: float, beta: float) -> int:
     """Return m + c sqrt(m), m = rate population: a sample fits among these, except with probability beta (Lemma 4).
 
-    c is that of the Chernoff bound. `dpsieve.federated.invite_for_sample` has the exact number.
+    c is that of the Chernoff bound. `dpsieve.papers.sample_threshold.invite_for_sample` has the exact number.
 
     >>> lemma_4_invited(1_000_000, 0.1, 1e-12)
     102880

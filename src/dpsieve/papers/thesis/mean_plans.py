@@ -4,37 +4,59 @@
 - 'rotated': the shifted-clipped mean around medians of randomly rotated rows (instance-optimal mean estimation, Huang,
   Liang and Yi 2021).
 - 'plain_scale': Theorem 5.4, the clipped mean without scaling.
+
+For comparison with these: 'best' is PLAN as `dpsieve.mean` has it with method='plan', 'shifted' the shifted-clipped
+mean (no scaling), 'gaussian' the Gaussian mechanism on the whole box.
 """
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
 
 from dpsieve import validate
 from dpsieve.accounting.curves import positive_delta, zcdp_epsilon, zcdp_rho
 from dpsieve.errors import InvalidValue
 from dpsieve.jobs.run import charge, open_ledger
 from dpsieve.numbers.estimate import Estimate
-from dpsieve.numbers.mean import prepare_mean
 from dpsieve.numbers.mean_plan import FAILURE, MOST_CLIPPED, SMALLEST_SPREAD, MeanPlan
-from dpsieve.numbers.mean_steps import PlanSteps
-from dpsieve.numbers.noise import DELTA_OF_RHO, budget_mu
+from dpsieve.numbers.mean_steps import PreparedMean
+from dpsieve.numbers.noise import DELTA_OF_RHO
 from dpsieve.numbers.rows import BoundedRows
 from dpsieve.numbers.sums import coordinate_names, matrix
-from dpsieve.papers.thesis.mean_steps import THESIS_FAILURE, BaselineSteps, ThesisSteps, make_picks
+from dpsieve.papers.thesis.mean_steps import THESIS_FAILURE, BaselineSteps, ReproducedSteps, ThesisSteps, make_picks
 from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.randomness.source import Source, resolve
+from dpsieve.types import Floats
 from dpsieve.validate import Neighbours
 
 _FEW = 16  # rows of a rehearsal
+_ESTIMATES = ("spread", "first mean", "first radius")  # steps that known variances replace
+_VARIANCES = "Pass one public variance per coordinate, not all zero."
+SPREADS = ("auto", "pairs", 0.75, 0.841, 0.9)
 _SHARES = {"centre": 0.0625, "spread": 0.1875, "radius": 0.1875}
 
 
+@dataclass(frozen=True)
 class ReproducedPlan(MeanPlan):
-    """The plan of a mean that reproduces the thesis or one of its baselines; see the head of this module."""
+    """The plan of a mean that reproduces the thesis or one of its baselines; see the head of this module.
+
+    Attributes:
+        mode: see the head of this module.
+        known: whether variances are given.
+        steps_of: the steps of each kind and mode, before the noise.
+    """
 
     steps_of: ClassVar[dict[tuple[str, str], tuple[str, ...]]] = {
+        ("real", "best"): ("scale", "centre", "spread", "radius", "tail", "check"),
+        ("real", "shifted"): ("scale", "centre", "radius", "tail", "check"),
+        ("real", "gaussian"): (),
+        ("binary", "best"): ("first radius", "first mean", "radius", "tail", "check"),
+        ("binary", "shifted"): ("radius", "tail", "check"),
+        ("binary", "gaussian"): (),
         ("real", "thesis"): ("centre", "spread", "radius"),
         ("real", "rotated"): ("scale", "centre", "radius"),
         ("real", "plain_scale"): ("scale", "centre", "radius"),
@@ -43,11 +65,36 @@ class ReproducedPlan(MeanPlan):
         ("binary", "plain_scale"): ("radius",),
     }
 
-    @staticmethod
-    def _budget_mu(mode: str, rho: float | None, epsilon: float | None, delta: float | None) -> float:
-        if mode == "thesis" and epsilon is not None and delta is not None:  # picks are concentrated, not Gaussian
-            rho, epsilon = zcdp_rho(validate.positive_epsilon(epsilon), delta), None
-        return budget_mu(rho, epsilon, delta)
+    mode: str = "thesis"
+    known: bool = False
+
+    @classmethod
+    def of(cls, n: int, d: int, *, mode: object, variances_known: bool, **options: Any) -> Self:
+        """Return the plan for n rows of d coordinates; `options` are those of `MeanPlan.make`."""
+        modes = list(dict.fromkeys(mode for _, mode in cls.steps_of))
+        if not isinstance(mode, str) or mode not in modes:
+            raise InvalidValue(f"mode is not known. Choose one of {', '.join(modes)}.")
+        epsilon, delta = options["epsilon"], options["delta"]
+        if mode == "thesis" and options["rho"] is None and epsilon is not None and delta is not None:
+            # picks are concentrated, not Gaussian
+            options |= {"rho": zcdp_rho(validate.positive_epsilon(epsilon), delta), "epsilon": None}
+        return replace(cls.make(n, d, **options), mode=mode, known=bool(variances_known))
+
+    @property
+    def title(self) -> str:
+        """The mode."""
+        return f"mode {self.mode}"
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The steps before the noise."""
+        steps = () if self.boxed else self.steps_of[self.kind, self.mode]
+        return tuple(step for step in steps if not (self.known and step in _ESTIMATES))
+
+    @property
+    def boxed(self) -> bool:
+        """Whether rows get the noise of the whole box."""
+        return self.mode == "gaussian" or (self.mode == "best" and super().boxed)
 
     def promise(self, epsilon: float | None, delta: float | None) -> tuple[float, float]:
         """Return the (epsilon, delta) of all steps together; that of zCDP in mode 'thesis'."""
@@ -68,6 +115,9 @@ class ReproducedPlan(MeanPlan):
     def _share(self, step: str) -> float:
         return _SHARES[step] if self.mode == "thesis" else super()._share(step)
 
+    def _radius_share(self, usual: float, enough: float) -> float:
+        return super()._radius_share(usual, enough) if self.states_interval else usual
+
     @property
     def columns(self) -> int:
         """The number of columns in which medians are searched: a rotation pads them to a power of two."""
@@ -75,6 +125,8 @@ class ReproducedPlan(MeanPlan):
 
     @property
     def _centre_comparisons(self) -> int:
+        if self.mode == "best":
+            return super()._centre_comparisons
         # From twice the bound, times sqrt(d) where rotated, to a part of the spread of a coordinate.
         parts, wide = 4 * math.sqrt(self.size), math.sqrt(self.size) if self.mode == "rotated" else 1.0
         return self.columns * min(40, math.ceil(math.log2(2 * wide * parts / SMALLEST_SPREAD)) + 1)
@@ -82,17 +134,17 @@ class ReproducedPlan(MeanPlan):
     @property
     def nonnegative(self) -> bool:
         """Whether scaled rows have no negative coordinate."""
-        return self.kind == "binary" and self.mode == "plain_scale"
+        return self.kind == "binary" and self.mode in ("best", "shifted", "plain_scale")
 
     @property
     def states_interval(self) -> bool:
-        """False: nothing is known about the bias of clipping."""
-        return False
+        """Whether there are intervals: nothing is known about the bias of clipping in the modes of this module."""
+        return self.mode in ("best", "shifted", "gaussian")
 
     @property
     def is_accepted(self) -> bool:
         """Whether there are enough rows; mode 'thesis' takes four rows and more, useful or not."""
-        return self.rows >= 4 if self.mode == "thesis" else super().is_accepted
+        return self.rows >= 4 if self.mode == "thesis" else self.rows >= 1 and self.useful
 
     def picks(self, step: str) -> int:
         """Return the number of quantiles that mode 'thesis' picks in a step; 0 where it adds noise instead."""
@@ -142,7 +194,7 @@ def preview_mean(
     >>> print(preview_mean(10_000, 256, bound=100.0, rho=0.5, kind="real", mode="best"))
     mode best: scale 0.1%, centre ...
     """
-    return _plans_for(mode).make(
+    return ReproducedPlan.of(
         n, d, bound=bound, rho=rho, epsilon=epsilon, delta=delta, p=p, kind=kind, mode=mode,
         variances_known=variances_known,
     )  # fmt: skip
@@ -157,16 +209,21 @@ def private_mean(
 ) -> Estimate:  # fmt: skip
     """Return the private mean of n rows by a method of the thesis; one row belongs to one privacy unit, n is public.
 
-    Neighbours replace one row. Modes 'thesis', 'rotated' and 'plain_scale' are those of this module; 'best', 'shifted'
-    and 'gaussian' those of `dpsieve.mean` with method='plan', for comparison. Mode 'thesis' is rho-zCDP, and its
-    guarantee is the (epsilon, delta) of zCDP; spread='auto' is 'pairs' there. The modes of this module state no
-    interval: `low` and `high` are null. Values of mode 'thesis' are not clipped to the bounds.
+    Neighbours replace one row. Modes are at the head of this module. Mode 'thesis' is rho-zCDP, and its
+    guarantee is the (epsilon, delta) of zCDP; spread='auto' is 'pairs' there. Modes 'thesis', 'rotated' and
+    'plain_scale' state no interval: `low` and `high` are null. Values of mode 'thesis' are not clipped to the bounds.
 
     Args:
         x: n rows of d numbers: an array, a list of rows, a table, or a SciPy sparse matrix, which stays sparse. NaN and
             infinities are refused.
         bound, kind, rho, epsilon, delta, p: see `dpsieve.numbers.mean_plan.MeanPlan.make`.
-        variances, mode, spread, fallback, unit: see `dpsieve.numbers.mean.prepare_mean`.
+        variances: public variances of the coordinates; left out, spreads are estimated privately.
+        mode: see the head of this module.
+        spread: the estimator of spreads of real rows: 'pairs' (Algorithm 18: differences of pairs of rows), or a
+            quantile 0.75, 0.841 or 0.9 of the rows around their centre; 'auto' is 0.841, in mode 'thesis' 'pairs'.
+        fallback: too few rows for the mode are refused, with the number needed. With fallback=True they get the
+            shifted-clipped mean, or the Gaussian mechanism where there are too few for that as well.
+        unit: the name of the privacy unit.
         neighbours: 'replace', as the number of rows is public.
         names: of the coordinates.
         ledger, note: a `Ledger` or its path, charged before the draw, and a note for the entry.
@@ -183,10 +240,14 @@ def private_mean(
         raise InvalidValue("neighbours='add_remove' hides the number of rows, which a mean needs. Pass 'replace'.")
     book, source, given = open_ledger(ledger, note), resolve(source), matrix(x)
     labels = coordinate_names(names, given)
-    prepared = prepare_mean(
-        *given.values.shape, bound=bound, kind=kind, rho=rho, epsilon=epsilon, delta=delta, p=p, variances=variances,
-        mode=mode, spread=spread, fallback=fallback, unit=unit, plans=_plans_for(mode), steps_of=_steps_of,
-    )  # fmt: skip
+    known = _check_variances(variances, given.values.shape[1])
+    budget: Any = {"bound": bound, "kind": kind, "rho": rho, "epsilon": epsilon, "delta": delta, "p": p}
+    plan = ReproducedPlan.of(*given.values.shape, mode=mode, variances_known=known is not None, **budget)
+    if not plan.is_accepted:
+        plan = _simpler_plan(plan, budget, fallback)
+    if spread not in SPREADS:
+        raise InvalidValue("spread is not known. Choose 'auto', 'pairs', 0.75, 0.841 or 0.9.")
+    prepared = ReproducedMean(plan, plan.promise(epsilon, delta), unit, known, spread)
     rows, invented = prepared.bounded(given.values), prepared.bounded(given.values[:_FEW] * 0)
 
     def draw(rows: BoundedRows, source: Source) -> Estimate:
@@ -196,14 +257,42 @@ def private_mean(
         return draw(rows, source).charged_as(entry)
 
 
-def _plans_for(mode: object) -> type[MeanPlan]:
-    kinds: dict[str, type[MeanPlan]] = {mode: kind for kind in (MeanPlan, ReproducedPlan) for _, mode in kind.steps_of}
-    if not isinstance(mode, str) or mode not in kinds:
-        raise InvalidValue(f"mode is not known. Choose one of {', '.join(kinds)}.")
-    return kinds[mode]
+@dataclass(frozen=True, eq=False)
+class ReproducedMean(PreparedMean):
+    """A mean of this module before any row is read; see `private_mean`."""
+
+    plan: ReproducedPlan
+    variances: Floats | None
+    spread: str | float
+
+    def steps(self, rows: BoundedRows, source: Source) -> ReproducedSteps:
+        """Return the steps of the plan on rows."""
+        kind = {"thesis": ThesisSteps, "rotated": BaselineSteps, "plain_scale": BaselineSteps}
+        steps = kind.get(self.plan.mode, ReproducedSteps)
+        made: ReproducedSteps = steps(self.plan, rows, self.promise[1], self.unit, source)
+        made.variances, made.spread = self.variances, self.spread
+        return made
 
 
-def _steps_of(plan: MeanPlan) -> type[PlanSteps]:
-    if not isinstance(plan, ReproducedPlan):
-        return PlanSteps
-    return ThesisSteps if plan.mode == "thesis" else BaselineSteps
+def _simpler_plan(plan: ReproducedPlan, budget: dict[str, Any], fallback: bool) -> ReproducedPlan:
+    """Return a plan that needs fewer rows, or refuse."""
+    if plan.rows < 1:
+        raise InvalidValue("x has no rows, so there is no mean. Pass at least one.")
+    if not fallback:
+        needed = f"{plan.rows_needed:,} rows" if plan.rows_needed else "more rows than there can be"
+        fix = "Pass more rows, fewer coordinates or a larger budget, or fallback=True for a simpler method."
+        raise InvalidValue(
+            f"x has too few rows: mode={plan.mode!r} needs {needed} for {plan.size:,} coordinates. {fix}"
+        )
+    shifted, plain = (ReproducedPlan.of(plan.rows, plan.size, mode=mode, variances_known=False, **budget)
+                      for mode in ("shifted", "gaussian"))  # fmt: skip
+    return shifted if shifted.useful else plain
+
+
+def _check_variances(variances: Any, size: int) -> Floats | None:
+    if variances is None:
+        return None
+    given = validate.finite("variances", variances, hint=_VARIANCES)
+    if given.shape not in ((), (size,)) or (given < 0).any() or not (given > 0).any():
+        raise InvalidValue(f"variances has another length than x has coordinates, or a negative one. {_VARIANCES}")
+    return np.broadcast_to(given, (size,)).astype(np.float64)

@@ -20,18 +20,21 @@ distance of a quantile from the centre by that of a standard Gaussian, which the
 """
 
 import math
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from dpsieve.numbers.dyadic_grid import DyadicGrid
 from dpsieve.numbers.grid_quantiles import as_share
-from dpsieve.numbers.mean_plan import JUMP
+from dpsieve.numbers.mean_plan import JUMP, SMALLEST_SPREAD
 from dpsieve.numbers.mean_steps import PlanSteps
-from dpsieve.numbers.rows import BoundedRows
+from dpsieve.numbers.rows import BoundedRows, search_columns
 from dpsieve.numbers.search import RANK_NOISE, linear_grid, log_grid, normal_tail
 from dpsieve.papers.thesis.rank_picks import RankPicks
 from dpsieve.papers.thesis.rotation import rotated_medians
+from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints
 
 if TYPE_CHECKING:
@@ -41,19 +44,53 @@ THESIS_FAILURE = 0.1  # beta, which the thesis leaves open; its authors' experim
 _MEAN_OVER_MEDIAN = (1 - 2 / 9) ** -3  # of a chi-square variable with one degree of freedom
 
 
-class BaselineSteps(PlanSteps):
-    """Runs a plan of mode 'rotated' or 'plain_scale' on rows."""
+class ReproducedSteps(PlanSteps):
+    """Runs a plan of mode 'best', 'shifted' or 'gaussian' on rows, with given variances or another spread."""
 
     plan: "ReproducedPlan"
+    variances: Floats | None = None
+    spread: str | float = "auto"
 
-    def run(self, variances: Floats | None, spread: str | float) -> Floats:
+    def run(self) -> Floats:
+        """Return the private mean."""
+        plan, size = self.plan, self.plan.size
+        if plan.boxed or (plan.mode == "best" and plan.kind == "binary" and self.variances is None):
+            return super().run()
+        flat, zeros = np.ones(size), np.zeros(size)
+        if plan.kind == "binary":
+            if plan.mode == "shifted":
+                return self._balanced_mean(zeros, flat, np.full(size, 0.5))
+            assert self.variances is not None
+            frequency = np.maximum((1 - np.sqrt(np.maximum(0.0, 1 - 4 * self.variances))) / 2, 1e-9)
+            return self._scaled_binary_mean(zeros, frequency, np.sqrt(self.variances))
+        scale = self._scale(SMALLEST_SPREAD * plan.bound, 2 * plan.bound * math.sqrt(size))
+        if plan.mode == "shifted":
+            self.centres = centre = self._centre(scale / (4 * math.sqrt(size)))
+            return self._best_mean(centre, flat, np.full(size, scale / math.sqrt(size)))
+        centre = self._centre(scale / (2 * size))
+        return self._scaled_mean(centre, self._estimated_spreads(centre, scale))
+
+    def _estimated_spreads(self, centre: Floats, scale: float) -> Floats:
+        if self.variances is not None:
+            return np.sqrt(self.variances)
+        if self.spread == "pairs":
+            grid, ranks = self._spread_search(scale)
+            return pair_deviations(self.rows, 1, grid, ranks.rows, self.source)
+        return self._spreads(centre, scale, *(() if self.spread == "auto" else (float(self.spread),)))
+
+
+class BaselineSteps(ReproducedSteps):
+    """Runs a plan of mode 'rotated' or 'plain_scale' on rows."""
+
+    def run(self) -> Floats:
         """Return the private mean."""
         size = self.plan.size
         flat, zeros = np.ones(size), np.zeros(size)
         if self.plan.nonnegative:
             radius, _, _ = self._balanced_radius("radius", zeros, flat, np.full(size, 0.5))
             return self._clipped_mean("noise", zeros, flat, radius)
-        scale = self._scale()
+        low, high = SMALLEST_SPREAD * self.plan.bound, 2 * self.plan.bound * math.sqrt(size)
+        scale = self._scale(*((2.0**-6, 2 * math.sqrt(size)) if self.plan.kind == "binary" else (low, high)))
         finest, spreads = scale / (4 * math.sqrt(size)), np.full(size, scale / math.sqrt(size))
         self.centres = centre = self._rotated_centre(finest) if self.plan.mode == "rotated" else self._centre(finest)
         return self._clipped_mean("noise", centre, flat, self._radius(centre, flat, spreads))
@@ -79,22 +116,21 @@ class BaselineSteps(PlanSteps):
         return ranks.search(self.rows.norms(centre, weight), grid, lambda _: allowed, self.source)
 
 
-class ThesisSteps(PlanSteps):
+class ThesisSteps(ReproducedSteps):
     """Runs a plan of mode 'thesis' on rows; see the head of this module."""
 
     is_limited: ClassVar[bool] = False
-    plan: "ReproducedPlan"
 
-    def run(self, variances: Floats | None, spread: str | float) -> Floats:
+    def run(self) -> Floats:
         """Return the private mean."""
-        plan = self.plan
+        plan, variances = self.plan, self.variances
         if plan.kind == "binary":
             centre = self._picks("centre").majorities(count_ones(self.rows), plan.rows, self.source)
             mean = self._box_mean("spread") if variances is None else centre
             spreads = np.sqrt(np.maximum(mean * (1 - mean) if variances is None else variances, plan.size**-0.4))
         else:
             centre = self._medians("centre", Fraction(1, 2))
-            spreads = np.sqrt(variances) if variances is not None else self._estimated(centre, spread)
+            spreads = np.sqrt(variances) if variances is not None else self._estimated(centre)
         self.centres, self.spreads = centre, spreads
         spreads = np.maximum(spreads, plan.bound * 2.0**-50)  # also where all columns are constant
         spreads = spreads + spreads.mean()
@@ -108,14 +144,14 @@ class ThesisSteps(PlanSteps):
         radius = self._picks("radius").quantiles(norms, share, 0.0, widest, self.source)[0]
         return self._clipped_mean("noise", centre, weight, max(float(radius), widest * 2.0**-20))
 
-    def _estimated(self, centre: Floats, spread: str | float) -> Floats:
+    def _estimated(self, centre: Floats) -> Floats:
         """Return a private standard deviation for each coordinate of real rows."""
-        if spread not in ("auto", "pairs"):
-            quantile = float(spread)
+        if self.spread not in ("auto", "pairs"):
+            quantile = float(self.spread)
             return np.abs(self._medians("spread", as_share(quantile)) - centre) / normal_tail(1 - quantile)
         picks, widest, half = self._picks("spread"), 2 * self.plan.bound**2, Fraction(1, 2)
         medians = [picks.quantiles(differences[:, 0] ** 2 / 2, half, 0.0, widest, self.source)
-                   for differences in self.rows.pair_differences(1)]  # fmt: skip
+                   for differences in pair_differences(self.rows, 1)]  # fmt: skip
         return np.asarray(np.sqrt(np.concatenate(medians) * _MEAN_OVER_MEDIAN))
 
     def _medians(self, step: str, share: Fraction) -> Floats:
@@ -127,6 +163,38 @@ class ThesisSteps(PlanSteps):
         picks = make_picks(self.plan, step, self.delta, self.unit)
         self.mechanisms.append(picks)
         return picks
+
+
+def pair_deviations(rows: BoundedRows, pairs: int, grid: DyadicGrid, sigma: float, source: Source) -> Floats:
+    """Return a private standard deviation per column: Algorithm 18, with groups of `pairs` pairs of rows.
+
+    A pair has (x - y)^2 / 2 with mean sigma^2. Their mean over a group is, for Gaussian rows, chi-square with
+    k = pairs degrees of freedom, over k; its mean is its median over (1 - 2/(9k))^3. The grid is for the root mean
+    square of the differences x - y. A row is in one group, so the cost is that of `search_columns`.
+
+    >>> from dpsieve.testing import insecure_source
+    >>> rows = BoundedRows(np.array([[0.0], [1.0]] * 500), 0.0, 1.0)
+    >>> pair_deviations(rows, 1, DyadicGrid(1e-3, 2.0, 8, "log"), 1.0, insecure_source(1)).round(1).tolist()
+    [0.9]
+    """
+    medians = []
+    for differences in pair_differences(rows, pairs):
+        values = np.abs(differences[:, 0]) if pairs == 1 else np.sqrt((differences**2).mean(axis=1))
+        medians.append(search_columns(values, 0.5, grid, sigma, neighbours="replace", source=source))
+    return np.asarray(np.concatenate(medians) / math.sqrt(2 * (1 - 2 / (9 * pairs)) ** 3))
+
+
+def pair_differences(rows: BoundedRows, pairs: int) -> Iterator[Floats]:
+    """Yield, per block of columns, the differences of adjacent rows, in groups of `pairs` pairs.
+
+    >>> rows = BoundedRows(np.array([[0.0], [1.0], [1.0], [0.5]]), 0.0, 1.0)
+    >>> [block[:, 0, 0].tolist() for block in pair_differences(rows, 1)]
+    [[-1.0, 0.5]]
+    """
+    count = rows.shape[0] // (2 * pairs)
+    for _, block in rows.blocks():
+        used = np.clip(block[: 2 * pairs * count], rows.low, rows.high).astype(np.float64)
+        yield (used[0::2] - used[1::2]).reshape(count, pairs, -1)
 
 
 def count_ones(rows: BoundedRows) -> Ints:

@@ -6,6 +6,7 @@ Edith Cohen, Ofir Geri, Tamas Sarlos, Uri Stemmer: Differentially Private Weight
 """
 
 from dpsieve.papers.weighted_sampling.baseline_estimators import NoisyCount, Scaled, noisy_count, scaled
+from dpsieve.papers.weighted_sampling.bottom_k import BottomK, bottom_k
 from dpsieve.papers.weighted_sampling.forecasts import Forecast, SumError, forecast, sum_error, zipf
 from dpsieve.papers.weighted_sampling.minimax import Minimax, minimax
 from dpsieve.papers.weighted_sampling.order_statistics import (
@@ -19,10 +20,12 @@ from dpsieve.papers.weighted_sampling.order_statistics import (
     top_k_recall,
 )
 from dpsieve.papers.weighted_sampling.other_estimators import BiasedDown, Unbiased, biased_down, unbiased
+from dpsieve.papers.weighted_sampling.sampled_stability import SampledStability, sampled_stability
 from dpsieve.papers.weighted_sampling.stream_samples import StreamSample
 
 __all__ = [
-    "BiasedDown", "Forecast", "KeysAbove", "Minimax", "NoisyCount", "Scaled", "StreamSample", "SumError", "Unbiased",
-    "biased_down", "concordance", "forecast", "frequency_quantiles", "kendall_tau", "key_concordance", "keys_above",
-    "minimax", "noisy_count", "scaled", "subset_concordance", "sum_error", "top_k_recall", "unbiased", "zipf",
+    "BiasedDown", "BottomK", "Forecast", "KeysAbove", "Minimax", "NoisyCount", "SampledStability", "Scaled",
+    "StreamSample", "SumError", "Unbiased", "biased_down", "bottom_k", "concordance", "forecast",
+    "frequency_quantiles", "kendall_tau", "key_concordance", "keys_above", "minimax", "noisy_count",
+    "sampled_stability", "scaled", "subset_concordance", "sum_error", "top_k_recall", "unbiased", "zipf",
 ]  # fmt: skip

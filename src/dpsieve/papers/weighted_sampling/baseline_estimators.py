@@ -8,6 +8,7 @@ from dpsieve.channels.baselines import Stability
 from dpsieve.channels.channel import ReportedCounts, Target
 from dpsieve.errors import InvalidValue
 from dpsieve.estimation.estimators import Estimator, check_channel
+from dpsieve.papers.weighted_sampling.sampled_stability import SampledStability
 from dpsieve.sampling.schemes import everything
 from dpsieve.types import Floats, Ints
 
@@ -74,8 +75,8 @@ class NoisyCount(Estimator):
 
     def __init__(self, channel: ReportedCounts, target: Target) -> None:
         super().__init__(channel, target)
-        if not isinstance(channel, Stability):
-            raise InvalidValue("channel has no noisy counts. Pass one of dpsieve.channels.stability.")
+        if not isinstance(channel, Stability | SampledStability):
+            raise InvalidValue("channel has no noisy counts. Pass a stability histogram.")
         self._cut = channel.cut
         self._nodes, weights = np.polynomial.legendre.leggauss(_POINTS)
         self._nodes, self._weights = (self._nodes + 1) / 2, weights / 2

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from flint import arb
 
 from dpsieve import validate
+from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.exact import floor_words
 from dpsieve.locks import OneThread
@@ -29,14 +30,24 @@ from dpsieve.randomness.coins import bernoulli, uniform_below
 from dpsieve.randomness.keyed_hash import MARK
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.randomness.tables import LazyUniform
+from dpsieve.sampling.monotone import one_minus_exp
 from dpsieve.sampling.sample import Sample
-from dpsieve.sampling.schemes import SMALLEST_POWER, PpsworOfStream
-from dpsieve.types import Ints
+from dpsieve.sampling.schemes import SMALLEST_POWER, Threshold
+from dpsieve.types import Floats, Ints
 from dpsieve.values.columns import Kind, check_kind, kind_of_type, plain_items
 
 _HINT = "Pass a batch of the stream: a list or an Arrow array of texts, bytes or whole numbers."
 _NEAR = 2.0**-30  # a coin that is nearer to its ratio is decided exactly; floats are right to 2^-48
 _WORD = 2.0**64
+
+
+@register("ppswor_of_stream")
+class PpsworOfStream(Threshold):
+    """ppswor times 1 - 2^-40: the probability to which `StreamSample` can thin its keys."""
+
+    @staticmethod
+    def saturate(rate: Floats) -> Floats:
+        return one_minus_exp(rate) * (1 - 2.0**-40)  # a product with a constant is rounded monotonically
 
 
 class StreamSample:
@@ -124,7 +135,7 @@ class StreamSample:
         keys, counts = self.finish()
         limits = floor_words(self.scheme.inclusion(counts))
         mark = self._source.words(MARK // 8).tobytes()
-        return Sample(keys, counts, self.scheme, None, np.inf, *uniform_below(*limits, self._source), mark)
+        return Sample(keys, counts, self.scheme, *uniform_below(*limits, self._source), mark)
 
     def finish(self) -> tuple[pa.Array, Ints]:
         """Return the sampled keys, sorted, and their true frequencies, for `already_sampled=True`. Never publish them.

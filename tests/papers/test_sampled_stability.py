@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from helpers.schemes_in_use import FunctionScheme
 
-from dpsieve.channels import optimal, stability
-from dpsieve.channels.baselines import ThinnedLaw
+from dpsieve.channels import optimal
 from dpsieve.errors import InvalidValue
+from dpsieve.papers.weighted_sampling import sampled_stability
+from dpsieve.papers.weighted_sampling.sampled_stability import ThinnedLaw
 from dpsieve.privacy.mechanism import from_json
 from dpsieve.sampling import custom, ppswor, priority
 
@@ -51,7 +52,7 @@ def test_reporting_probabilities_are_those_of_direct_integration(name, epsilon, 
     scheme, q, bends = SCHEMES[name]
     start = float(threshold(epsilon, delta))
     rows = [1, 2, math.floor(start), math.floor(start) + 1, 33, 500]
-    channel = stability(epsilon, delta, scheme)
+    channel = sampled_stability(epsilon, delta, scheme)
     expected = [integral(i, epsilon, start, q, bends) for i in rows]
     assert channel.reporting_probability(rows) == pytest.approx(expected, rel=1e-9)
     assert [channel.row(i).reported for i in rows] == pytest.approx(expected, rel=1e-9)
@@ -72,7 +73,7 @@ def test_formula_43(epsilon, delta, tau):
         return 1 - mp.exp(-e * (i - start)) / 2 - e / (e + tau_) * mp.exp(-i * tau_) / 2 + fall
 
     rows = [*range(1, 60), 10**3, 10**4, 10**5, 10**7]
-    found = stability(epsilon, delta, ppswor(tau)).reporting_probability(rows)
+    found = sampled_stability(epsilon, delta, ppswor(tau)).reporting_probability(rows)
     assert found == pytest.approx([float(phi(i)) for i in rows], rel=1e-9)
 
 
@@ -104,7 +105,7 @@ CLIFF = FunctionScheme(cliff)
 @pytest.mark.parametrize("scheme", [*(s for s, _, _ in SCHEMES.values()), CLIFF], ids=[*SCHEMES, "cliff"])
 def test_every_pair_of_rows_keeps_the_promise(scheme):
     for epsilon, delta in ((0.5, 0.01), (2.0, 1e-5)):
-        channel = stability(epsilon, delta, scheme)
+        channel = sampled_stability(epsilon, delta, scheme)
         assert channel.certify().worst <= delta
         assert max(divergence(channel, i) for i in [*range(12), *range(12, 60, 4)]) <= delta * (1 + 1e-9)
 
@@ -114,20 +115,20 @@ def test_privacy_does_not_rest_on_the_integrals(monkeypatch, means):
     """Whatever they come to, also a wild error, neighbours stay alike."""
     monkeypatch.setattr(ThinnedLaw, "_means", lambda self, parts: np.repeat(np.array([means]).T, len(parts), 1))
     for epsilon, delta in ((0.5, 0.01), (2.0, 1e-5)):
-        channel = stability(epsilon, delta, ppswor(0.1))
+        channel = sampled_stability(epsilon, delta, ppswor(0.1))
         assert max(divergence(channel, i) for i in range(40)) <= delta * (1 + 1e-9)
 
 
 def test_there_is_no_exact_curve():
     for neighbours in ("add_remove", "replace"):
         with pytest.raises(InvalidValue, match=r"exact"):
-            stability(1.0, 1e-3, ppswor(0.5)).delta(1.0, neighbours)
+            sampled_stability(1.0, 1e-3, ppswor(0.5)).delta(1.0, neighbours)
 
 
 @pytest.mark.parametrize("scheme", [ppswor(1e-6), priority(1e-6), FunctionScheme(lambda x: x / (x + 1e6))])
 def test_intervals_at_a_rate_of_one_in_a_million(scheme):
     """For each frequency, the parts whose interval holds it have 95 % of its row, and about as much."""
-    channel = stability(1.0, 1e-8, scheme)
+    channel = sampled_stability(1.0, 1e-8, scheme)
     for frequency in (1, 15, 19, 25, 1000, 10**6, 10**9):
         row = channel.row(frequency)
         low, high = channel.interval(row.right, 0.95)
@@ -138,7 +139,7 @@ def test_intervals_at_a_rate_of_one_in_a_million(scheme):
 def test_a_rate_of_one_in_a_million_is_fast():
     """Made, drawn, read and estimated in seconds; by rows up to where the scheme settles it would be an hour."""
     start = time.perf_counter()
-    channel = stability(0.5, 1e-8, ppswor(1e-6))
+    channel = sampled_stability(0.5, 1e-8, ppswor(1e-6))
     tokens = channel.draw(np.rint(1e8 / np.arange(1, 100_001)).astype(np.int64)).tokens
     reading = channel.read(tokens[tokens > 0])
     assert (reading.low <= reading.count).all() and (reading.count <= reading.high).all()
@@ -147,7 +148,7 @@ def test_a_rate_of_one_in_a_million_is_fast():
 
 
 def test_it_is_saved_and_made_again():
-    channel = stability(1.0, 1e-8, ppswor(1e-6), threshold="paper")
+    channel = sampled_stability(1.0, 1e-8, ppswor(1e-6), threshold="paper")
     again = from_json(channel.to_json())
     assert (again.reporting_probability([5, 50, 5000]) == channel.reporting_probability([5, 50, 5000])).all()
 
@@ -157,4 +158,4 @@ def test_the_optimal_channel_still_reports_more():
     for scheme in (ppswor(0.01), priority(0.01), ppswor(0.1, power=0.5)):
         channel = optimal(0.5, 1e-6, scheme)
         best = channel.reporting_probability(rows) / (1 - channel.loss)
-        assert (stability(0.5, 1e-6, scheme).reporting_probability(rows) <= best * (1 + 1e-9)).all()
+        assert (sampled_stability(0.5, 1e-6, scheme).reporting_probability(rows) <= best * (1 + 1e-9)).all()
