@@ -227,6 +227,10 @@ const linePlot = (box, readout, plot) => {
     return plot.step ? corners.flatMap((corner, i) => i ? [points([across[i]], [up[i - 1]])[0], corner] : [corner]) : corners;
   };
   lines.map((line, k) => svg("polyline", { class: `line${k}`, points: path(line).join(" ") })).reverse().forEach((line) => at.root.append(line));
+  if (plot.mark) {
+    const [x, y] = [at.px(plot.mark[0]), at.py(plot.mark[1])];
+    at.root.append(svg("path", { class: "cursor", d: `M${at.px(start)},${y} H${x} V${at.bottom}`, fill: "none" }), svg("circle", { class: "dot", cx: x, cy: y, r: 5 }));
+  }
   let left = 0;
   if (named) lines.forEach(({ name }, k) => {
     at.root.append(svg("line", { class: `line${k}`, x1: left, x2: left + 24, y1: 28, y2: 28 }));
