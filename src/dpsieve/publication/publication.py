@@ -189,11 +189,11 @@ class Publication(ABC):
         rows = "1 row" if len(self) == 1 else f"{len(self):,} rows"
         warning = f" {UNSAFE}" if self.unsafe_to_publish else ""
         bounded = self.notes.bounded if self.notes.coverage else ""
-        words = " ".join(filter(None, [str(self.guarantee), self.unprotected, bounded, self._hint]))
+        words = " ".join(filter(None, [str(self.guarantee), self.unprotected, bounded, self.hint]))
         return f"<{type(self).__name__} of {rows}: {words}{warning}>"
 
     @property
-    def _hint(self) -> str:
+    def hint(self) -> str:
         """What to do where few rows came out."""
         rarer = f"For more keys: {self.notes.rarer}." if self.notes.rarer else ""
         return " ".join(filter(None, [self.when_empty if not len(self) else "", rarer]))
@@ -203,7 +203,7 @@ class Publication(ABC):
         rows = [tuple(map(shorten, row.values())) for row in plain_rows(self.first_rows(_ROWS))]
         table = html_table(rows, self.table.column_names)
         more = f"<p>{len(self) - _ROWS:,} more rows</p>" if len(self) > _ROWS else ""
-        more += f"<p>{escape(self._hint)}</p>" if self._hint else ""
+        more += f"<p>{escape(self.hint)}</p>" if self.hint else ""
         warning = f"<p><strong>{UNSAFE}</strong></p>" if self.unsafe_to_publish else ""
         bounded = f"<p>{escape(self.bounded)}</p>" if self.bounded else ""
         promise = escape(f"{self.guarantee} {self.unprotected}".strip())

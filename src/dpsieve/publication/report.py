@@ -1,7 +1,8 @@
 """A publication as one HTML page that works offline, from released and public numbers alone.
 
-The page is report.html with report.css and report.js inside; data is JSON in a block that no browser runs. Its policy
-allows this one script and this one style by their digests, and nothing from outside.
+The page is report.html with report.css, parts.js (shared with the explorer) and report.js inside; data is JSON in a
+block that no browser runs. Its policy allows this one script and this one style by their digests, and nothing from
+outside.
 """
 
 import base64
@@ -69,19 +70,21 @@ def write_report(made: Publication, path: str | os.PathLike[str]) -> Path:
 def report_page(made: Publication) -> str:
     """Return the page of a publication."""
     home = files("dpsieve.publication")
-    style, script, page = (home.joinpath(f"report.{kind}").read_text("utf-8") for kind in ("css", "js", "html"))
+    names = ("report.css", "parts.js", "report.js", "report.html")
+    style, parts, own, page = (home.joinpath(name).read_text("utf-8") for name in names)
+    script = f'"use strict";\n{{\n{parts}{own}}}\n'
     notes, curve, counts_of = made.notes.to_json(), _reporting(made), _counts_of(made) if len(made) else ""
     if made.notes.contribution and made.notes.contribution in counts_of:
         del notes["contribution"]  # which is long: once is enough
     notes = {name: value for name, value in notes.items() if value is not None and name not in _PLACED}
-    data = {"columns": _columns(made), "rows": len(made), "ranks": _ranks(made), "reporting": curve}
+    data = {**table_data(made), "reporting": curve}
     return Template(page).substitute(
         policy=f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; img-src data:; "
         "base-uri 'none'; form-action 'none'",
         style=style,
         script=script,
         data=_inside(data),
-        title=escape(_title(made)),
+        title=escape(title(made)),
         unsafe=f'<p class="unsafe" role="alert">{escape(UNSAFE)}</p>' if made.unsafe_to_publish else "",
         guarantee=_prose(str(made.guarantee)),
         meaning=_prose(_meaning(made.guarantee)),
@@ -107,7 +110,12 @@ def report_page(made: Publication) -> str:
     )
 
 
-def _title(made: Publication) -> str:
+def table_data(made: Publication) -> dict[str, Any]:
+    """Return the table of a publication and the ranks to plot, as parts.js shows them."""
+    return {"columns": _columns(made), "rows": len(made), "ranks": _ranks(made)}
+
+
+def title(made: Publication) -> str:
     names, statistic = _key_names(made), getattr(made.notes, "statistic", "")
     if statistic:
         of = made.table.column("name").to_pylist()

@@ -17,6 +17,7 @@ import os
 import time
 from collections.abc import Sequence
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
@@ -198,6 +199,23 @@ class Ledger:
         Noise of a known kind may fit where this does not.
         """
         return self._read().remaining(None if delta is None else validate.delta(delta))
+
+    def room_for(self, mechanism: Mechanism | Guarantee | Spend) -> int:
+        """Return how many more spends like this one fit, one after the other, up to a million.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     Ledger(f"{folder}/budget.ledger", epsilon=1.0, delta=1e-6).room_for(Guarantee(0.25, 1e-8))
+        4
+        """
+        return self._read().room_for(self._cost(mechanism))
+
+    def left_after_each(self) -> list[float]:
+        """Return the epsilon of one more release before any entry and after each: `remaining()` at that time, or 0."""
+        chain = self._read()
+        before = Chain(chain.rules, chain.start)
+        left = accumulate(chain.entries, lambda earlier, entry: earlier.plus([entry]), initial=before)
+        return [0.0 if rest is None else rest.epsilon for rest in (at.remaining(None) for at in left)]
 
     def spent(self) -> float:
         """Return the epsilon of all spends together at the budget's delta, at most the budget's.

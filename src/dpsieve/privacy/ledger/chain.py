@@ -23,12 +23,12 @@ from typing import Any
 from dpsieve.accounting.composition import Composition
 from dpsieve.accounting.spends import Approximate, Spend, total_leak
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.exact.balls import largest
+from dpsieve.exact.balls import first_whole, largest
 from dpsieve.privacy.guarantee import Guarantee, shown
 from dpsieve.privacy.ledger.rules import Cost, Division, Rules, Totals
 
 ORIGIN = "dpsieve ledger"
-_MOST_RUNS = 10**6
+_MOST_RUNS = _MOST_ROOM = 10**6
 _LONGEST_NOTE = 1000
 _LONGEST_SPEND = 900_000  # bytes; the file takes rows of up to 10^6
 _SHARE = 1e-6  # less than this share of the budget's epsilon counts as nothing
@@ -159,6 +159,16 @@ class Chain:
         added = self.rules.totals(cost)
         division = self.division or self.rules.divisions[self.rules.choose(added)]
         return self.rules.find_rule(self._totals.plus(added), division)
+
+    def room_for(self, cost: Cost) -> int:
+        """Return how many more entries of this cost fit, up to a million."""
+        added = self.rules.totals(cost)
+        division = self.division or self.rules.divisions[self.rules.choose(added)]
+
+        def is_refused(times: int) -> bool:
+            return self.rules.find_rule(self._totals.plus(added.times(Fraction(times))), division) is None
+
+        return first_whole(is_refused, 1, _MOST_ROOM + 1) - 1
 
     @cached_property
     def _valid(self) -> bool:

@@ -1,0 +1,197 @@
+"""What a mechanism would do, from public numbers alone: which keys appear, how exact counts are, what epsilon a goal
+needs. Every number is read off the mechanism that the job would use."""
+
+import math
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+
+from dpsieve.channels.channel import ReportedCounts, Target, frequency_at
+from dpsieve.estimation.estimators import Estimator
+from dpsieve.exact.balls import first_whole
+from dpsieve.jobs.preview import Preview, check_plan
+from dpsieve.jobs.release import plan_release
+from dpsieve.jobs.request import ReleaseRequest
+from dpsieve.types import Floats, Ints
+
+EPSILONS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)  # fmt: skip # noqa: E501
+_POINTS = 140  # of a curve
+_FAR = 30  # times the frequency that is surely reported: errors are shown up to there
+_DIGITS = 3  # of a chosen epsilon
+
+
+class PublishedCount(Estimator):
+    """The count of the published table: the likeliest frequency; a key that does not appear counts as 0."""
+
+    kind = "published count"
+
+    def values(self, parts: Ints) -> Floats:
+        """Return the count of each token."""
+        return self.channel.rows.likeliest(parts)[0].astype(np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Reach:
+    """What a mechanism for counts reports, and how exactly.
+
+    Attributes:
+        name: of the mechanism.
+        channel: what one key goes through.
+        preview: what the job would say.
+    """
+
+    name: str
+    channel: ReportedCounts
+    preview: Preview
+
+    @cached_property
+    def surely(self) -> int:
+        """The frequency that is reported with 99 % of the largest probability of being reported."""
+        return frequency_at(self.channel, 0.99) or 10**6
+
+    @cached_property
+    def _curve(self) -> tuple[Ints, Floats]:
+        return self._reported(np.linspace(1, max(10, 1.12 * self.surely), _POINTS))
+
+    @cached_property
+    def _errors(self) -> tuple[Ints, Floats]:
+        return self._missed(np.geomspace(1, _FAR * self.surely, _POINTS // 3))
+
+    def curve(self, end: int | None = None) -> tuple[Ints, Floats]:
+        """Return frequencies, up to `end` if that is farther, and the probability that a key of each is reported."""
+        return _longer(self._curve, end, self._reported)
+
+    def errors(self, end: int | None = None) -> tuple[Ints, Floats]:
+        """Return frequencies, and the root mean square error of the count of a key of each, as a share of it."""
+        return _longer(self._errors, end, self._missed)
+
+    def _reported(self, near: Floats) -> tuple[Ints, Floats]:
+        frequencies = np.unique(near.round().astype(np.int64))
+        return frequencies, self.channel.reporting_probability(frequencies)
+
+    def _missed(self, near: Floats) -> tuple[Ints, Floats]:
+        frequencies = np.unique(near.round().astype(np.int64))
+        return frequencies, np.sqrt(PublishedCount(self.channel, Target(None)).mse(frequencies)) / frequencies
+
+    def expected(self, law: "Law") -> tuple[float, float]:
+        """Return the expected number of keys, and the expected share of pairs of a unit and a key that they hold."""
+        shares = self.channel.reporting_probability(law.frequencies) * law.keys
+        return float(shares.sum()), float((shares * law.frequencies).sum() / (law.keys * law.frequencies).sum())
+
+
+def _longer(curve: tuple[Ints, Floats], end: int | None, more: Callable[[Floats], Any]) -> tuple[Ints, Floats]:
+    last = int(curve[0][-1])
+    if end is None or end <= last:
+        return curve
+    beyond = more(np.geomspace(last + 1, end, 8))
+    return np.append(curve[0], beyond[0]), np.append(curve[1], beyond[1])
+
+
+@lru_cache(maxsize=4096)
+def reach(epsilon: float, delta: float, max_keys_per_unit: int, method: str, privacy_unit: str, key: str) -> Reach:
+    """Return what a release would do with these arguments."""
+    asked: Any = {"epsilon": epsilon, "delta": delta, "max_keys_per_unit": max_keys_per_unit, "method": method}
+    plan = plan_release(ReleaseRequest.of({"key": key, "privacy_unit": privacy_unit, **asked}), None)
+    preview: Preview = check_plan(plan)
+    mechanism: Any = plan.cost
+    return Reach(preview.mechanism, mechanism.last, preview)
+
+
+@dataclass(frozen=True, eq=False)
+class Law:
+    """How many keys have each frequency.
+
+    Attributes:
+        frequencies: whole numbers, increasing.
+        keys: how many keys have each.
+    """
+
+    frequencies: Ints
+    keys: Ints
+
+    @classmethod
+    def of(cls, frequencies: Ints) -> "Law":
+        """Return the law of these frequencies; zeros are left out."""
+        return cls(*np.unique(frequencies[frequencies > 0], return_counts=True))
+
+    @property
+    def total(self) -> int:
+        """The number of keys."""
+        return int(self.keys.sum())
+
+    @cached_property
+    def by_rank(self) -> tuple[Ints, Ints]:
+        """Ranks, the most common key first, and the frequency of each."""
+        ranks = np.unique(np.geomspace(1, max(self.total, 1), _POINTS).round().astype(np.int64))
+        return ranks, self.frequencies[::-1][np.searchsorted(np.cumsum(self.keys[::-1]), ranks)]
+
+
+@lru_cache(maxsize=16)
+def zipf(units: int, distinct_keys: int, keys_of_a_unit: int, exponent: float, max_keys_per_unit: int) -> Law:
+    """Return the law where the key of rank r has a share of all pairs near r^-exponent, after bounding.
+
+    A unit adds the smaller of its keys and the bound; no key has more than all units.
+
+    >>> zipf(1000, 4, 1, 1.0, 1).frequencies.tolist()
+    [120, 160, 240, 480]
+    """
+    weights = np.arange(1, distinct_keys + 1, dtype=np.float64) ** -exponent
+    pairs = units * min(keys_of_a_unit, max_keys_per_unit)
+    return Law.of(np.minimum(pairs * weights / weights.sum(), units).round().astype(np.int64))
+
+
+def least_epsilon(
+    holds: Callable[[float], bool], near: Callable[[float], Callable[[float], bool]] | None = None
+) -> float | None:
+    """Return the least epsilon of three digits at which a goal holds; None if it holds at no stop of the slider.
+
+    Goals are taken to be easier at a larger epsilon; the one that is returned was tried. Between two stops, what `near`
+    returns for the upper one may stand for `holds`.
+
+    >>> least_epsilon(lambda epsilon: epsilon >= 0.8765)
+    0.877
+    """
+    stop = first_whole(lambda i: holds(EPSILONS[i]), 0, len(EPSILONS), step=len(EPSILONS) // 2)
+    if stop == len(EPSILONS):
+        return None
+    most = EPSILONS[stop]
+    if stop == 0:
+        return most
+    unit = 10.0 ** (math.floor(math.log10(EPSILONS[stop - 1])) - _DIGITS + 1)
+    low, high = round(EPSILONS[stop - 1] / unit), round(most / unit)
+    close = holds if near is None else near(most)
+
+    def epsilon(steps: int) -> float:
+        return float(f"{steps * unit:.{_DIGITS}g}")
+
+    best = epsilon(first_whole(lambda steps: close(epsilon(steps)), low + 1, high, step=(high - low) // 2))
+    return best if holds(best) else most
+
+
+class Ahead:
+    """Makes the tables of neighbouring stops of sliders in the background, the nearest first, until asked again."""
+
+    def __init__(self) -> None:
+        self._wanted: Sequence[Callable[[], object]] = ()
+        self._news = threading.Condition()
+        threading.Thread(target=self._work, name="explorer-ahead", daemon=True).start()
+
+    def prepare(self, wanted: Sequence[Callable[[], object]]) -> None:
+        """Replace what is to be made."""
+        with self._news:
+            self._wanted = wanted
+            self._news.notify()
+
+    def _work(self) -> None:
+        while True:
+            with self._news:
+                self._news.wait_for(lambda: self._wanted)
+                make, *self._wanted = self._wanted
+            try:
+                make()
+            except Exception:  # noqa: S112 (whoever moves the slider there is told)
+                continue
