@@ -111,7 +111,7 @@ class _Budget:
                 each = lower(lambda: ball(self.left) / keys)
             return _Way((Use(key_totals(each, 0.0, totals, unit=request.unit), keys),), keys, "all keys are listed")
         share = share_of_keys(keys, self.left, request.delta)
-        one = key_totals(share.epsilon, share.delta, totals, unit=request.unit)
+        one = key_totals(share.epsilon, share.delta, totals, min_units=request.min_units, unit=request.unit)
         half = one.frequency_at(0.5)
         words = f"counts and totals share one noise; it reports a key of frequency {half:,} half of the time"
         return _Way((Use(one, keys),), keys, words)
@@ -121,7 +121,7 @@ class _Budget:
         request = self.request
         mechanism = find_then_measure(
             self.left, request.delta, keys_seen(request), totals, keys=keys, typical_keys=typical, share=share,
-            unit=request.unit,
+            min_units=request.min_units, unit=request.unit,
         )  # fmt: skip
         mechanism.certify()
         words = "keys are found first, and the rest of the budget measures them without a threshold"
@@ -266,7 +266,8 @@ def _choose_and_publish(
     budget: _Budget, totals: Totals, sizes: Sizes, data: CountedByBound, supports_pairs: bool, source: Source
 ) -> Release:
     """Choose the bound by the private histogram, and publish."""
-    request, half = budget.request, partial(_half, len(totals) + 1)
+    request = budget.request
+    half = partial(_half, len(totals) + 1, request.min_units - 1)
     kinds = allowed_kinds(request, supports_pairs, data, sizes) & ({AT_ONCE, TWO_STEPS} if totals else {AT_ONCE})
     chosen = choose_way(sizes, budget.left, request.delta, request.goal, kinds, half)
     if chosen.kind == TWO_STEPS:
@@ -285,9 +286,9 @@ def _choose_and_publish(
     return _publish(budget, way, totals, sizes, data, source)
 
 
-def _half(dimensions: int, epsilon: float, delta: float, keys: int) -> float:
+def _half(dimensions: int, shift: int, epsilon: float, delta: float, keys: int) -> float:
     share = share_of_keys(keys, epsilon, delta)
-    return half_published(share.epsilon, share.delta, dimensions)
+    return half_published(share.epsilon, share.delta, dimensions) + shift
 
 
 def _publish(

@@ -7,12 +7,14 @@ epsilon-private: the K-norm mechanism of the cube (Hardt and Talwar 2010), on a 
 count and one sum its standard deviation is 2/epsilon on both; Laplace noise on each of them with half of epsilon has
 2.83/epsilon. It is the same as Laplace noise with all of epsilon on the two parts into which the sum divides the count.
 
-**Threshold.** Where keys are not listed in advance, a key is published if its noisy count is at least T.
+**Threshold.** Where keys are not listed in advance, a key is published if its noisy count is at least T. With a floor of
+f units, the count n is replaced by max(0, n - (f - 1)) before the noise, and read as n again: keys of fewer units are
+never published (`channels.floored`). T is then compared with the lowered count.
 
 Proof, for one key. Let one unit be added. If other units hold the key, the vector moves by at most G steps in the
 largest coordinate, so each outcome's probability changes by a factor of at most e^(G / scale) <= e^epsilon; dropping
-those below T is post-processing. If no other unit holds it, the key is never published without the unit, and with it if
-G + Z >= T, with probability at most delta. So each key is (epsilon, delta)-private; a unit with several keys goes
+those below T is post-processing. If no other unit holds it, or f - 1 others do, the key is never published without the
+unit, and with it if G + Z >= T, with probability at most delta. If more units hold it, lowered counts move as counts do. So each key is (epsilon, delta)-private; a unit with several keys goes
 through as many draws, and these compose (`privacy.mechanism.Composed`). The values of the unit are arbitrary.
 
 Intervals of counts are given a report, for every true count: where the token is so near T that any count is possible,
@@ -20,7 +22,7 @@ only the upper end is known, and no total is stated. So the probability that an 
 given a report, is at most 5 % for common keys, and below that for keys whose report is an accident.
 """
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, NamedTuple
@@ -31,7 +33,8 @@ from scipy.special import gammaincc
 
 from dpsieve import validate
 from dpsieve.channels.channel import Target, checked_frequencies
-from dpsieve.codec import register
+from dpsieve.channels.floored import HINT, LARGEST_FLOOR
+from dpsieve.codec import NOT_SAVED_BY_DEFAULT, register
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import first_whole
 from dpsieve.noise.totals import GRID, MOST_TOTALS, Total, centred
@@ -50,7 +53,9 @@ _RATIOS = np.linspace(0, 1, 65)
 _FARTHEST = 90.0  # in scales: beyond, a token says nothing about the threshold
 
 
-def key_totals(epsilon: float, delta: float, totals: tuple[Total, ...], *, unit: str = "one row") -> "KeyTotals":
+def key_totals(
+    epsilon: float, delta: float, totals: tuple[Total, ...], *, min_units: int = 1, unit: str = "one row"
+) -> "KeyTotals":
     """Return the mechanism for one key of a unit; with delta = 0, for keys of a public list, all of which are answered.
 
     >>> each = key_totals(1.0, 1e-8, (Total("rating", "mean", 1, 5),))
@@ -60,7 +65,7 @@ def key_totals(epsilon: float, delta: float, totals: tuple[Total, ...], *, unit:
     epsilon, delta = positive_epsilon(epsilon), validate.delta(delta)
     scale, dimensions = laplace_scale(epsilon, GRID), len(totals) + 1
     threshold = _least_threshold(scale, delta, dimensions) if delta else 0
-    return KeyTotals(epsilon, delta, totals, scale, threshold, unit=unit)
+    return KeyTotals(epsilon, delta, totals, scale, threshold, min_units=min_units, unit=unit)
 
 
 def half_published(epsilon: float, delta: float, dimensions: int) -> float:
@@ -83,7 +88,8 @@ class KeyTotals(Counting, Reader):
         epsilon, delta_: the guarantee for one key.
         totals: what is added up beside the count.
         scale: of the noise, in steps of 1/G of a unit.
-        threshold: the least noisy count of a published key, in steps; 0 where every key is answered.
+        threshold: the least noisy count of a published key, in steps above the floor; 0 where every key is answered.
+        min_units: a key that fewer units hold is never published.
     """
 
     epsilon: Annotated[float, positive_epsilon]
@@ -92,10 +98,13 @@ class KeyTotals(Counting, Reader):
     scale: Annotated[float, is_between(1e-3, LARGEST_SCALE, _SAVED)]
     threshold: Annotated[int, is_whole(0, _LARGEST, _SAVED)]
     _: KW_ONLY
+    min_units: Annotated[int, is_whole(1, LARGEST_FLOOR, HINT)] = field(default=1, metadata=NOT_SAVED_BY_DEFAULT)
     unit: Unit = "one row"
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.min_units > 1 and self.reports_all:
+            raise InvalidValue("min_units does not work with keys that are all answered. Leave it out.")
         if (self.threshold > 0) != (self.delta_ > 0) or 0 < self.threshold < GRID:
             raise InvalidValue("threshold is zero where delta is, and only there. Pass the saved values.")
 
@@ -117,8 +126,19 @@ class KeyTotals(Counting, Reader):
         is_private = Fraction(self.scale) * Fraction(self.epsilon) >= GRID
         worst = cube_tail(self.scale, self.dimensions, self.threshold - GRID) if self.threshold else 0.0
         with_threshold = ", with a threshold" if self.threshold else ""
-        covers = f"noise on a count and {len(self.totals)} centred sums together{with_threshold}"
+        floor = f", of keys of at least {self.min_units:,} units" if self.min_units > 1 else ""
+        covers = f"noise on a count and {len(self.totals)} centred sums together{with_threshold}{floor}"
         return formula(self.guarantee, worst if is_private else 1.0, "balls", covers)
+
+    @property
+    def shift(self) -> int:
+        """By how much counts are lowered before the noise: the most units that hold a key below the floor."""
+        return self.min_units - 1
+
+    @property
+    def least_count(self) -> int:
+        """The least count of a key that it reports."""
+        return self.min_units
 
     @property
     def dimensions(self) -> int:
@@ -151,10 +171,11 @@ class KeyTotals(Counting, Reader):
         source, least = resolve(source), 0 if self.reports_all else 1
         counts = checked_frequencies(frequencies, least=least)
         radii = cube_radii(self.scale, self.dimensions, len(counts), source=source)
-        tokens = GRID * counts + within_cubes(radii, source)
-        shown = np.arange(len(counts)) if self.reports_all else np.flatnonzero(tokens >= self.threshold)
-        if not self.reports_all:
-            tokens[tokens < self.threshold] = 0
+        lowered = counts - self.shift
+        tokens = GRID * lowered + within_cubes(radii, source)
+        is_shown = (tokens >= self.threshold) & (lowered > 0) | self.reports_all
+        shown = np.flatnonzero(is_shown)
+        tokens = np.where(is_shown, tokens + GRID * self.shift, 0)
         noisy = np.zeros((len(self.totals), len(counts)), np.int64)
         for row, true in zip(noisy, np.asarray(sums, np.int64), strict=True):
             row[shown] = centred(counts[shown], true[shown]) + within_cubes(radii[shown], source)
@@ -162,10 +183,10 @@ class KeyTotals(Counting, Reader):
 
     def reporting_probability(self, frequencies: ArrayLike) -> Floats:
         """Return the probability that a key of each true frequency is published."""
-        counts = np.asarray(frequencies, np.float64)
+        lowered = np.asarray(frequencies, np.float64) - self.shift
         if self.reports_all:
-            return np.ones(counts.shape)
-        return _above((self.threshold - GRID * counts) / self.scale, self.dimensions)
+            return np.ones(lowered.shape)
+        return np.where(lowered > 0, _above((self.threshold - GRID * lowered) / self.scale, self.dimensions), 0.0)
 
     def frequency_at(self, probability: float) -> int:
         """Return the lowest frequency that is published with at least this probability."""
@@ -181,7 +202,7 @@ class KeyTotals(Counting, Reader):
     def interval(self, tokens: ArrayLike, level: float = 0.95) -> tuple[Ints, Ints]:
         """Return a confidence interval for the count behind each token, given that the key is published."""
         windows = _windows(self.scale, self.threshold, self.dimensions, level)
-        steps = check_tokens(tokens)
+        steps = check_tokens(tokens) - GRID * self.shift
         half = cube_half_width(self.dimensions, 0.0, level) * self.scale
         low, high = np.ceil((steps - half) / GRID), np.floor((steps + half) / GRID)
         near = steps < windows.end
@@ -189,10 +210,10 @@ class KeyTotals(Counting, Reader):
         high[near] = np.searchsorted(windows.lower, steps[near], side="right")
         least = 0 if self.reports_all else 1
         low, high = np.maximum(low, least), np.maximum(high, least)
-        return low.astype(np.int64), np.maximum(low, high).astype(np.int64)
+        return low.astype(np.int64) + self.shift, np.maximum(low, high).astype(np.int64) + self.shift
 
     def _counts(self, tokens: ArrayLike) -> Ints:
-        least = 0 if self.reports_all else 1
+        least = 0 if self.reports_all else self.min_units
         return np.maximum((check_tokens(tokens) + GRID // 2) // GRID, least)
 
     def read(self, tokens: ArrayLike) -> Reading:
@@ -216,7 +237,7 @@ class KeyTotals(Counting, Reader):
 
     def possible(self, tokens: Ints) -> bool:
         """Return whether all of these tokens can be drawn."""
-        least = -_LARGEST if self.reports_all else self.threshold
+        least = -_LARGEST if self.reports_all else self.threshold + GRID * self.shift
         return bool(((tokens >= least) & (tokens <= _LARGEST)).all())
 
 
