@@ -6,9 +6,11 @@ True data leaves an engine through a mechanism only.
 import math
 import weakref
 from collections.abc import Callable, Hashable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +24,7 @@ from dpsieve.publication.release import draw_keys
 from dpsieve.randomness.source import Source
 from dpsieve.types import Bools, Floats, Ints
 
+T = TypeVar("T")
 _COMPILED_FROM = 1 << 20  # pairs: below, numpy takes less time than loading compiled code
 
 
@@ -72,11 +75,13 @@ class Pairs:
         starts: unit u has key_numbers[starts[u]] to key_numbers[starts[u + 1] - 1]; one entry more than there are
             units.
         key_numbers: row numbers in `keys`; no unit has a key twice.
+        threads: how many may work on them.
     """
 
     keys: pa.Table
     starts: Ints
     key_numbers: NDArray[np.int32]
+    threads: int = 1
 
     @classmethod
     def of(cls, units: Iterable[Iterable[Hashable]]) -> "Pairs":
@@ -90,11 +95,8 @@ class Pairs:
     def make_dummy(self) -> "Pairs":
         """Return one unit with one key, for a rehearsal; load the compiled code that pairs of this size use."""
         dummy = Pairs.of([["a key"]])
-        if len(self.key_numbers) >= _COMPILED_FROM:
-            from dpsieve.engines.duckdb.compiled.pair_loops import count_keys, first_keys
-
-            first_keys(dummy.starts, dummy.key_numbers, 1)
-            count_keys(dummy.key_numbers, np.zeros(1, np.int64))
+        if self._loops() is not None:
+            self._loops().count_keys(dummy.starts, dummy.key_numbers, 1, 0, 1, np.zeros(1, np.int64))
         return dummy
 
     def __repr__(self) -> str:
@@ -110,48 +112,84 @@ class Pairs:
         sizes = self.sizes
         if int(sizes.max(initial=0)) <= most:
             return self
-        if len(self.key_numbers) < _COMPILED_FROM:
+        loops = self._loops()
+        if loops is None:
             return self.filter(np.arange(len(self.key_numbers)) - np.repeat(self.starts[:-1], sizes) < most)
-        from dpsieve.engines.duckdb.compiled.pair_loops import first_keys
-
-        return Pairs(self.keys, *first_keys(self.starts, self.key_numbers, most))
+        starts = np.zeros(len(self.starts), np.int64)
+        np.cumsum(np.minimum(sizes, most), out=starts[1:])
+        key_numbers = np.empty(int(starts[-1]), np.int32)
+        self._in_ranges(
+            lambda begin, stop: loops.first_keys(self.starts, self.key_numbers, most, begin, stop, starts, key_numbers)
+        )
+        return Pairs(self.keys, starts, key_numbers, self.threads)
 
     def restrict(self, selected: Bools) -> "Pairs":
         """Return the pairs of the selected keys; all units stay, also those without a key."""
         number = np.cumsum(selected, dtype=np.int32) - np.int32(1)
         pairs = self.filter(selected[self.key_numbers])
-        return Pairs(self.keys.filter(selected), pairs.starts, number[pairs.key_numbers])
+        return Pairs(self.keys.filter(selected), pairs.starts, number[pairs.key_numbers], self.threads)
 
     def rank(self, order: Ints) -> "Pairs":
         """Return the pairs of the keys in `order`, renumbered in this order; the keys of each unit are sorted by it."""
-        from dpsieve.engines.duckdb.compiled.pair_loops import sort_keys
-
         rank = np.full(self.keys.num_rows, -1, np.int32)
         rank[order] = np.arange(len(order), dtype=np.int32)
         ranks = rank[self.key_numbers]
         starts, key_numbers = self.filter(ranks >= 0).starts, ranks[ranks >= 0]
-        sort_keys(starts, key_numbers)
-        return Pairs(self.keys.take(pa.array(order)), starts, key_numbers)
+        ranked = Pairs(self.keys.take(pa.array(order)), starts, key_numbers, self.threads)
+        loops = ranked._loops()
+        if loops is None:
+            units = np.repeat(np.arange(len(starts) - 1), ranked.sizes)
+            return replace(ranked, key_numbers=key_numbers[np.lexsort((key_numbers, units))])
+        ranked._in_ranges(lambda begin, stop: loops.sort_keys(starts, key_numbers, begin, stop))
+        return ranked
 
     def filter(self, selected: Bools) -> "Pairs":
         """Return the selected pairs, with all units and all keys."""
         before = np.concatenate([np.zeros(1, np.int64), np.cumsum(selected, dtype=np.int64)])
-        return Pairs(self.keys, before[self.starts], self.key_numbers[selected])
+        return Pairs(self.keys, before[self.starts], self.key_numbers[selected], self.threads)
 
-    def counts(self) -> Ints:
-        """Return the number of units of each key."""
+    def counts(self, most: int | None = None) -> Ints:
+        """Return the number of units of each key, or of those that have it among their first `most` keys."""
+        loops, names = self._loops(), self.keys.num_rows
+        if loops is None:
+            pairs = self if most is None else self.bound(most)
+            return np.bincount(pairs.key_numbers, minlength=names).astype(np.int64, copy=False)
+
+        def count(begin: int, stop: int) -> Ints:
+            counts = np.zeros(names, np.int64)
+            loops.count_keys(self.starts, self.key_numbers, bound, begin, stop, counts)
+            return counts
+
+        bound = len(self.key_numbers) if most is None else most
+        return reduce(_add, self._in_ranges(count))
+
+    def _loops(self) -> Any:
+        """Return the compiled loops over pairs; None for few pairs, or where there are none."""
         if len(self.key_numbers) < _COMPILED_FROM:
-            return np.bincount(self.key_numbers, minlength=self.keys.num_rows).astype(np.int64, copy=False)
-        from dpsieve.engines.duckdb.compiled.pair_loops import count_keys
+            return None
+        try:
+            from dpsieve.engines.duckdb.compiled import load_pair_loops
+        except ImportError:
+            return None
+        return load_pair_loops()
 
-        counts = np.zeros(self.keys.num_rows, np.int64)
-        count_keys(self.key_numbers, counts)
-        return counts
+    def _in_ranges(self, act: Callable[[int, int], T]) -> list[T]:
+        """Call a function with ranges of the units, one per thread; return its results."""
+        edges = np.linspace(0, len(self.starts) - 1, self.threads + 1).astype(np.int64).tolist()
+        if self.threads == 1:
+            return [act(*edges)]
+        with ThreadPoolExecutor(self.threads) as pool:
+            return list(pool.map(act, edges[:-1], edges[1:]))
 
-    def count(self, first: Ints | None = None) -> Counted:
-        """Return the keys that some unit has, with their numbers of units, and `first` of these keys."""
-        counts = self.counts()
+    def count(self, first: Ints | None = None, most: int | None = None) -> Counted:
+        """Return the keys that some unit has, with their numbers of units, and `first` of these keys.
+
+        With `most`, units have their first keys alone.
+        """
+        counts = self.counts(most)
         some = np.flatnonzero(counts)
+        if len(some) == len(counts):
+            return Counted(self.keys, counts, first)
         return Counted(self.keys.take(pa.array(some)), counts[some], None if first is None else first[some])
 
     def weights(self, weight: Weight) -> Ints:
@@ -216,7 +254,12 @@ class FromPairs(CountedByBound):
 
 
 def _count_under(pairs: Pairs, keys: int, with_first: bool) -> Counted:
-    return pairs.bound(keys).count(pairs.bound(1).counts() if with_first else None)
+    return pairs.count(pairs.counts(1) if with_first else None, most=keys)
+
+
+def _add(total: Ints, counts: Ints) -> Ints:
+    total += counts
+    return total
 
 
 def units_by_place(places: Ints, numbers: Ints, most: int) -> Ints:
