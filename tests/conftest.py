@@ -18,6 +18,7 @@ if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored, which processes of tests would inherit
 
 
+os.environ.setdefault("DPSIEVE_COMPILED", "wait")  # tests are about what is compiled, and start nothing beside them
 WITHOUT_JIT = os.environ.get("NUMBA_DISABLE_JIT") == "1"
 if WITHOUT_JIT:
     from helpers import without_jit

@@ -57,7 +57,7 @@ def small_tables():
     """Most tables here are tiny."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pairs, "_FIRST_VALUES", 1 << 4)
-        patch.setattr(pairs, "_FIRST_PAIRS", 1 << 12)
+        patch.setattr(pairs, "_BLOCKS_AT_ONCE", 1 << 4)
         yield
 
 
@@ -123,7 +123,7 @@ def test_tables_and_blocks_that_grow_change_nothing(monkeypatch, text_units):
 @pytest.mark.parametrize("text_units", [False, True], ids=["numbers", "texts"])
 def test_threads_that_share_the_rows_change_nothing(max_keys, text_units, monkeypatch):
     """What a unit keeps, and a key of several threads, is the same however many there are, also where tables grow."""
-    monkeypatch.setattr(own_database, "_ROWS_OF_A_BATCH", 1 << 11)
+    monkeypatch.setattr(text_blocks, "_MERGED_AT_ONCE", 1 << 6)
     random = np.random.default_rng()
     rows = zip(random.integers(0, 5000, 40_000).tolist(), (f"key {k}" for k in random.zipf(1.3, 40_000)), strict=True)
     table = table_of(list(rows), text_units)
@@ -188,7 +188,7 @@ def test_nothing_to_count(rows):
 def test_where_memory_is_short_sql_takes_over(compiled_runs, tmp_path):
     random = np.random.default_rng()
     table = pa.table({"unit": random.permutation(2_000_000), "key": [f"key {i}" for i in range(1000)] * 2000})
-    small = DuckDB(compiled_from=0, threads=2, memory_limit="150MB", temp_folder=tmp_path)
+    small = DuckDB(compiled_from=0, threads=2, memory_limit="80MB", temp_folder=tmp_path)
     assert counts(table, small) == {f"key {i}": 2000 for i in range(1000)}
     assert compiled_runs == [None] and list(tmp_path.iterdir()) == []
 
@@ -309,16 +309,15 @@ def test_one_unit_more_changes_one_key_across_every_switch(switch, compiled_runs
     rows = list(zip((i // 4 for i in range(4000)), (f"key {k}" for k in random.integers(0, 50, 4000)), strict=True))
     more = [*rows, (10**6, "x" * (1 << 24) if switch == "a long key" else "key 1")]
     engine = DuckDB(compiled_from=len(more) if switch == "rows" else 0, threads=1)
-    if switch == "memory":  # its arrays must grow for the last unit
-        lengthen = pairs._Collected._lengthen
+    if switch == "memory":  # there is none for the last unit
+        collect = pairs._collect
 
-        def lengthen_once(part):
-            part._expected = len(rows)
-            return not len(part.pairs[0]) and lengthen(part)
+        def collect_few(job, database):
+            if job.scan.rows > len(rows):
+                raise own_database.Unavailable
+            return collect(job, database)
 
-        monkeypatch.setattr(pairs, "_FIRST_PAIRS", 1)
-        monkeypatch.setattr(pairs._Collected, "_lengthen", lengthen_once)
-        monkeypatch.setattr(pairs._Collected, "_settle", lambda part: False)
+        monkeypatch.setattr(pairs, "_collect", collect_few)
     one, other = (Counter(counts(table_of(data), engine)) for data in (rows, more))
     assert sum((other - one).values()) == len({u for u, _ in more} - {u for u, _ in rows}) and not one - other
     assert sorted(answer is None for answer in compiled_runs) == ([False] if switch == "rows" else [False, True])

@@ -36,9 +36,10 @@ def sql_counted(caplog, rule):
 def test_a_unit_that_keeps_too_much(table, fault, most, monkeypatch, caplog):
     real = pair_loops.settle
 
-    def faulty(units, keys, orders, bound, *more):
-        kept, found = real(units, keys, orders, bound + 1 if fault == "bound" else bound, *more)
-        sizes = more[3]
+    def faulty(part, chains, parts, unit_side, key_side, bound, salt, scratch):
+        sides = part, chains, parts, unit_side, key_side
+        kept, found = real(*sides, bound + 1 if fault == "bound" else bound, salt, scratch)
+        units, keys, orders, sizes = scratch[:4]
         if fault == "twice" and found > 1:  # the second unit is the first one again
             units[1] = units[0]
         if fault == "again" and sizes[0] > 1:  # a key of the first unit counts twice
@@ -56,8 +57,8 @@ def test_a_unit_that_keeps_too_much(table, fault, most, monkeypatch, caplog):
 def test_sums_that_count_a_pair_twice(monkeypatch, caplog):
     real = Pairs.counts
 
-    def faulty(pairs):
-        counts = real(pairs)
+    def faulty(pairs, most=None):
+        counts = real(pairs, most)
         counts[0] += 1
         return counts
 
@@ -75,7 +76,7 @@ def skips_a_row(info, chunk, result):
 
 
 def test_rows_that_no_loop_has_seen(caplog):
-    part = pairs._Collected(1, None, None, np.zeros(8, np.uint64), Memory(1 << 30), 5)
+    part = pairs._Collected(None, None, [0, 0], 1, 5, Memory(1 << 30), 1)
     with own_database.OwnDatabase({}).opened() as database, pytest.raises(own_database.Unavailable):
         database.visit("SELECT range AS u FROM range(5)", {"u": "BIGINT"}, skips_a_row.address, [part])
     assert sql_counted(caplog, "not every row")

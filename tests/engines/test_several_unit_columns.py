@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from dpsieve.engines import Columns, DuckDB
 from dpsieve.engines.duckdb.compiled import pairs
-from dpsieve.engines.duckdb.compiled.pairs import unit_expression, unit_values
+from dpsieve.engines.duckdb.compiled.pairs import unit_expression
 from dpsieve.engines.engine import NumberColumns
 from dpsieve.engines.sql.columns import Column
 from dpsieve.engines.sql.queries import DUCKDB
@@ -148,16 +148,20 @@ def test_three_columns_with_identifiers(tmp_path):
 
 @settings(max_examples=30, deadline=None)
 @given(values=st.lists(st.tuples(st.text(), st.integers(-(2**63), 2**63 - 1), st.text()), min_size=1, max_size=5))
-def test_the_text_of_a_unit_gives_its_values_back(values):
-    """So no two units have the same text, whatever characters, colons and digits their values hold."""
+def test_the_texts_of_units_are_in_the_order_of_their_values(values):
+    """No two units have the same text, whatever characters and digits their values hold, and ties break as in SQL."""
     kinds = {"a": "VARCHAR", "b": "BIGINT", "c": "VARCHAR"}
     columns = {name: Column(name, name, kind) for name, kind in kinds.items()}
     names = ", ".join(f"{name} AS u{i}" for i, name in enumerate(columns))
-    text = f"SELECT {unit_expression(columns, Columns(('k',), tuple(columns)))} AS u FROM (SELECT {names} FROM given)"
+    unit = unit_expression(columns, Columns(("k",), tuple(columns)))
+    text = f"SELECT encode({unit}) FROM (SELECT {names}, i FROM given) ORDER BY i"
     connection = database().cursor()
-    connection.register("given", pa.table(dict(zip(columns, map(list, zip(*values, strict=True)), strict=True))))
-    back = f"SELECT {', '.join(unit_values('u', list(columns.values())))} FROM ({text})"
-    assert connection.sql(back).fetchall() == values
+    given = dict(zip(columns, map(list, zip(*values, strict=True)), strict=True))
+    connection.register("given", pa.table(given | {"i": range(len(values))}))
+    written = [row[0] for row in connection.sql(text).fetchall()]
+    in_order = sorted(set(values), key=lambda value: (value[0].encode(), value[1], value[2].encode()))
+    assert len(set(written)) == len(set(values))
+    assert [value for _, value in sorted(set(zip(written, values, strict=True)))] == in_order
 
 
 def test_compiled_loops_take_units_of_several_columns(monkeypatch):

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from dpsieve import __version__
-from dpsieve.cli import demo, explore, ledger, output, stream
+from dpsieve.cli import demo, explore, ledger, output, stream, warm_up
 from dpsieve.cli.command import Command, Group, notes_of, spell_options
 from dpsieve.cli.jobs import add_jobs
 from dpsieve.errors import DpsieveError, PrivacyWarning
@@ -31,6 +31,7 @@ app.command(cls=Command)(stream.stream)
 app.add_typer(ledger.app, name="ledger")
 app.command(cls=Command)(explore.explore)
 app.command(cls=Command)(demo.demo)
+app.command(cls=Command)(warm_up.warm_up)
 
 
 def _version(wanted: bool) -> None:

@@ -19,6 +19,10 @@ The cache folder is NUMBA_CACHE_DIR, or that of the user, such as ~/.cache. Thre
   of another function, is not loaded.
 
 A cache that cannot be read or written is ignored, whatever the reason: the function is compiled in memory.
+
+Functions with `waits=False` have another way to the same result. They are not compiled while someone waits: where one
+is missing in the cache, `NotCompiled` is raised. Any function that is missing starts `compiled.background`, which
+fills the cache. The environment variable DPSIEVE_COMPILED changes this, see `how_to_compile`.
 """
 
 # ruff: noqa: PTH123, PTH208
@@ -41,6 +45,8 @@ from numba import njit
 from numba.core.caching import NullCache
 from numba.core.ccallback import CFunc
 from numba.core.compiler import CompileResult
+from numba.core.registry import cpu_target
+from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
 from numba.core.sigutils import normalize_signature
 from numba.misc.appdirs import AppDirs
@@ -50,6 +56,7 @@ from dpsieve.display import log
 
 _PACKAGE = Path(dpsieve.__file__).resolve().parent
 _IMPORT = re.compile(rb"^[ \t]*(?:from|import)[ \t]+dpsieve(?:\.([\w.]+))?(?:[ \t]+import[ \t]+(\([^)]*\)|.*))?", re.M)
+_COMPILED = re.compile(rb"^@(jit|callback)\(", re.M)
 _JIT = "compiled/jit.py"
 _LIBRARIES = ("duckdb", "llvmlite", "numba", "numpy")
 _VERSIONS_KEPT = 8
@@ -59,24 +66,44 @@ _CHECKSUM = 32
 _HAS_HANDLES = os.open in os.supports_dir_fd  # everywhere but on Windows, where folders of a user are private
 
 
-def jit(**options):
+SWITCH = "DPSIEVE_COMPILED"
+saved = 0  # functions that this process has written to the cache
+
+
+class NotCompiled(Exception):
+    """A function that has another way is not in the cache."""
+
+
+def how_to_compile():
+    """Return the value of DPSIEVE_COMPILED.
+
+    - auto, the default: a process in the background fills the cache, and calls that have another way take it.
+    - cached: the same, without the process.
+    - wait: every call waits for the compiler.
+    - off: no compiled loops inside DuckDB, and no process. What has no other way is compiled as by 'wait'.
+    """
+    setting = os.environ.get(SWITCH, "auto").lower()
+    return {"0": "off"}.get(setting, setting if setting in ("cached", "wait", "off") else "auto")
+
+
+def jit(waits=True, **options):
     """Return a decorator like numba's njit, with the cache of this module."""
 
     def compile_(function):
         dispatcher = njit(**options)(function)
         if dispatcher is not function:  # NUMBA_DISABLE_JIT returns the function itself
-            dispatcher._cache = _Cache(function)
+            dispatcher._cache = _Cache(function, waits)
         return dispatcher
 
     return compile_
 
 
-def callback(signature):
+def callback(signature, waits=True):
     """Return a decorator that compiles a function at once, for native code that calls it by its address."""
 
     def compile_(function):
         compiled = CFunc(function, normalize_signature(signature), locals={}, options={})
-        compiled._cache = _Cache(function)
+        compiled._cache = _Cache(function, waits)
         compiled.compile()
         return compiled
 
@@ -86,12 +113,23 @@ def callback(signature):
 class _Cache(NullCache):
     """The machine code of one function on disk, one file per signature and CPU."""
 
-    def __init__(self, function):
-        self._function = function
+    def __init__(self, function, waits):
+        self._function, self._waits = function, waits
 
     def load_overload(self, sig, target_context):
-        """Return the machine code for a signature, or None."""
-        target_context.refresh()
+        """Return the machine code for a signature, or None where the caller waits for the compiler."""
+        compiled = self._load(sig, target_context)
+        if compiled is None:
+            from dpsieve.compiled.background import start
+
+            start()
+            if not self._waits and how_to_compile() != "wait":
+                raise NotCompiled(self._function.__qualname__)
+            target_context.refresh()
+        return compiled
+
+    def _load(self, sig, target_context):
+        rtsys.initialize(target_context)  # what loading needs of `refresh`, which takes 0.3 s
         with _ignored("read"):
             name = self._name(sig, target_context.codegen())
             with _version_folder() as folder:
@@ -112,6 +150,8 @@ class _Cache(NullCache):
             _sources().check_unchanged()
             with _version_folder(make=True) as folder:
                 _write(folder, name, _checksum(name, content) + content)
+            global saved
+            saved += 1
 
     def _name(self, sig, codegen):
         """Return the name of the file: the function, and a digest of its line, the signature and the CPU."""
@@ -121,6 +161,34 @@ class _Cache(NullCache):
             raise RuntimeError("the digest does not cover this function")
         key = repr((code.co_firstlineno, signature, codegen.magic_tuple())).encode()
         return f"{self._function.__module__}.{code.co_qualname}-{hashlib.sha256(key).hexdigest()[:24]}"
+
+
+def is_writable():
+    """Return whether compiled code can be kept."""
+    with contextlib.suppress(Exception), _version_folder(make=True) as folder:
+        _write(folder, "writable", b"")
+        return True
+    return False
+
+
+def is_noted(what):
+    """Return whether this was noted about this version on this CPU."""
+    with contextlib.suppress(Exception), _version_folder() as folder:
+        return _read(folder, _note_name(what)) == what.encode()
+    return False
+
+
+def note(what):
+    """Note a result that holds for this version on this CPU, where the cache can be written."""
+    with contextlib.suppress(Exception):
+        _sources().check_unchanged()
+        with _version_folder(make=True) as folder:
+            _write(folder, _note_name(what), what.encode())
+
+
+def _note_name(what):
+    cpu = repr(cpu_target.target_context.codegen().magic_tuple())
+    return f"note-{hashlib.sha256(f'{what} {cpu}'.encode()).hexdigest()[:24]}"
 
 
 def _checksum(name, content):
@@ -156,7 +224,7 @@ class _Sources:
         stamps = {name: _stamp(path) for name, path in files.items()}
         texts = {name: path.read_bytes() for name, path in files.items()}
         used = set()
-        pending = [name for name, text in texts.items() if b"jit" in text and _JIT in _imported(text, texts)]
+        pending = [name for name, text in texts.items() if _COMPILED.search(text) and _JIT in _imported(text, texts)]
         while pending:
             name = pending.pop()
             if name not in used:

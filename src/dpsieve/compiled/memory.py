@@ -77,6 +77,29 @@ def store_word(typing, address, word):
 
 
 @intrinsic
+def load_half(typing, address):
+    """Return four bytes as a little-endian integer with a sign."""
+
+    def code(context, builder, signature, arguments):
+        value = builder.load(builder.inttoptr(arguments[0], _INT.as_pointer()), align=1)
+        return builder.sext(value, _WORD)
+
+    return types.int64(types.int64), code
+
+
+@intrinsic
+def store_half(typing, address, value):
+    """Write the lower half of an integer as four little-endian bytes."""
+
+    def code(context, builder, signature, arguments):
+        there = builder.inttoptr(arguments[0], _INT.as_pointer())
+        builder.store(builder.trunc(arguments[1], _INT), there, align=1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), code
+
+
+@intrinsic
 def _copy(typing, target, source, length):
 
     def code(context, builder, signature, arguments):

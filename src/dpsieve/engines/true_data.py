@@ -6,10 +6,11 @@ True data leaves an engine through a mechanism only.
 import math
 import weakref
 from collections.abc import Callable, Hashable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from functools import partial, reduce
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +24,7 @@ from dpsieve.publication.release import draw_keys
 from dpsieve.randomness.source import Source
 from dpsieve.types import Bools, Floats, Ints
 
+T = TypeVar("T")
 _COMPILED_FROM = 1 << 20  # pairs: below, numpy takes less time than loading compiled code
 
 
@@ -93,12 +95,14 @@ class Pairs:
         key_numbers: row numbers in `keys`; no unit has a key twice.
         amounts: for each total that was asked for, what each pair adds: on the grid, or in steps, NaN without a number,
             where bounds are still to be chosen (`noise.totals`).
+        threads: how many may work on them.
     """
 
     keys: pa.Table
     starts: Ints
     key_numbers: NDArray[np.int32]
     amounts: Floats | None = None
+    threads: int = 1
 
     @classmethod
     def of(cls, units: Iterable[Iterable[Hashable]]) -> "Pairs":
@@ -112,11 +116,8 @@ class Pairs:
     def make_dummy(self) -> "Pairs":
         """Return one unit with one key, for a rehearsal; load the compiled code that pairs of this size use."""
         dummy = Pairs.of([["a key"]])
-        if len(self.key_numbers) >= _COMPILED_FROM:
-            from dpsieve.engines.duckdb.compiled.pair_loops import count_keys, first_keys
-
-            first_keys(dummy.starts, dummy.key_numbers, 1)
-            count_keys(dummy.key_numbers, np.zeros(1, np.int64))
+        if self._loops() is not None:
+            self._loops().count_keys(dummy.starts, dummy.key_numbers, 1, 0, 1, np.zeros(1, np.int64))
         return dummy
 
     def __repr__(self) -> str:
@@ -132,63 +133,99 @@ class Pairs:
         sizes = self.sizes
         if int(sizes.max(initial=0)) <= most:
             return self
-        if len(self.key_numbers) < _COMPILED_FROM or self.amounts is not None:
+        loops = self._loops() if self.amounts is None else None
+        if loops is None:
             return self.filter(np.arange(len(self.key_numbers)) - np.repeat(self.starts[:-1], sizes) < most)
-        from dpsieve.engines.duckdb.compiled.pair_loops import first_keys
-
-        return Pairs(self.keys, *first_keys(self.starts, self.key_numbers, most))
+        starts = np.zeros(len(self.starts), np.int64)
+        np.cumsum(np.minimum(sizes, most), out=starts[1:])
+        key_numbers = np.empty(int(starts[-1]), np.int32)
+        self._in_ranges(
+            lambda begin, stop: loops.first_keys(self.starts, self.key_numbers, most, begin, stop, starts, key_numbers)
+        )
+        return Pairs(self.keys, starts, key_numbers, threads=self.threads)
 
     def restrict(self, selected: Bools) -> "Pairs":
         """Return the pairs of the selected keys; all units stay, also those without a key."""
         number = np.cumsum(selected, dtype=np.int32) - np.int32(1)
         pairs = self.filter(selected[self.key_numbers])
-        return Pairs(self.keys.filter(selected), pairs.starts, number[pairs.key_numbers], pairs.amounts)
+        return replace(pairs, keys=self.keys.filter(selected), key_numbers=number[pairs.key_numbers])
 
     def rank(self, order: Ints) -> "Pairs":
         """Return the pairs of the keys in `order`, renumbered in this order; the keys of each unit are sorted by it."""
-        from dpsieve.engines.duckdb.compiled.pair_loops import sort_keys
-
         rank = np.full(self.keys.num_rows, -1, np.int32)
         rank[order] = np.arange(len(order), dtype=np.int32)
         ranks = rank[self.key_numbers]
         some = self.filter(ranks >= 0)
-        starts, key_numbers, keys = some.starts, ranks[ranks >= 0], self.keys.take(pa.array(order))
-        if some.amounts is not None:
-            by_unit = np.lexsort((key_numbers, np.repeat(np.arange(len(starts) - 1), np.diff(starts))))
-            return Pairs(keys, starts, key_numbers[by_unit], some.amounts[:, by_unit])
-        sort_keys(starts, key_numbers)
-        return Pairs(keys, starts, key_numbers)
+        starts, key_numbers = some.starts, ranks[ranks >= 0]
+        ranked = replace(some, keys=self.keys.take(pa.array(order)), key_numbers=key_numbers)
+        loops = ranked._loops() if some.amounts is None else None
+        if loops is None:
+            by_unit = np.lexsort((key_numbers, np.repeat(np.arange(len(starts) - 1), ranked.sizes)))
+            amounts = None if some.amounts is None else some.amounts[:, by_unit]
+            return replace(ranked, key_numbers=key_numbers[by_unit], amounts=amounts)
+        ranked._in_ranges(lambda begin, stop: loops.sort_keys(starts, key_numbers, begin, stop))
+        return ranked
 
     def filter(self, selected: Bools) -> "Pairs":
         """Return the selected pairs, with all units and all keys."""
         before = np.concatenate([np.zeros(1, np.int64), np.cumsum(selected, dtype=np.int64)])
         amounts = None if self.amounts is None else self.amounts[:, selected]
-        return Pairs(self.keys, before[self.starts], self.key_numbers[selected], amounts)
+        return Pairs(self.keys, before[self.starts], self.key_numbers[selected], amounts, self.threads)
 
-    def counts(self) -> Ints:
-        """Return the number of units of each key."""
+    def counts(self, most: int | None = None) -> Ints:
+        """Return the number of units of each key, or of those that have it among their first `most` keys."""
+        loops, names = self._loops(), self.keys.num_rows
+        if loops is None:
+            pairs = self if most is None else self.bound(most)
+            return np.bincount(pairs.key_numbers, minlength=names).astype(np.int64, copy=False)
+
+        def count(begin: int, stop: int) -> Ints:
+            counts = np.zeros(names, np.int64)
+            loops.count_keys(self.starts, self.key_numbers, bound, begin, stop, counts)
+            return counts
+
+        bound = len(self.key_numbers) if most is None else most
+        return reduce(_add, self._in_ranges(count))
+
+    def _loops(self) -> Any:
+        """Return the compiled loops over pairs; None for few pairs, or where there are none."""
         if len(self.key_numbers) < _COMPILED_FROM:
-            return np.bincount(self.key_numbers, minlength=self.keys.num_rows).astype(np.int64, copy=False)
-        from dpsieve.engines.duckdb.compiled.pair_loops import count_keys
+            return None
+        try:
+            from dpsieve.engines.duckdb.compiled import load_pair_loops
+        except ImportError:
+            return None
+        return load_pair_loops()
 
-        counts = np.zeros(self.keys.num_rows, np.int64)
-        count_keys(self.key_numbers, counts)
-        return counts
+    def _in_ranges(self, act: Callable[[int, int], T]) -> list[T]:
+        """Call a function with ranges of the units, one per thread; return its results."""
+        edges = np.linspace(0, len(self.starts) - 1, self.threads + 1).astype(np.int64).tolist()
+        if self.threads == 1:
+            return [act(*edges)]
+        with ThreadPoolExecutor(self.threads) as pool:
+            return list(pool.map(act, edges[:-1], edges[1:]))
 
-    def count(self, first: Ints | None = None) -> Counted:
-        """Return the keys that some unit has, with their numbers of units, and `first` of these keys."""
-        counts = self.counts()
-        some, sums = np.flatnonzero(counts), self.sums()
+    def count(self, first: Ints | None = None, most: int | None = None) -> Counted:
+        """Return the keys that some unit has, with their numbers of units and sums, and `first` of these keys.
+
+        With `most`, units have their first keys alone.
+        """
+        counts, sums = self.counts(most), self.sums(most)
+        some = np.flatnonzero(counts)
+        if len(some) == len(counts):
+            return Counted(self.keys, counts, first, sums)
         return Counted(
             self.keys.take(pa.array(some)), counts[some], None if first is None else first[some],
             None if sums is None else sums[:, some],
         )  # fmt: skip
 
-    def sums(self) -> Ints | None:
+    def sums(self, most: int | None = None) -> Ints | None:
         """Return, for each total, the sum per key of what units add on the grid: whole numbers below 2^53 in floats."""
         if self.amounts is None:
             return None
-        each = [np.bincount(self.key_numbers, row, minlength=self.keys.num_rows) for row in self.amounts]
+        pairs = self if most is None else self.bound(most)
+        assert pairs.amounts is not None
+        each = [np.bincount(pairs.key_numbers, row, minlength=self.keys.num_rows) for row in pairs.amounts]
         return np.array(each).astype(np.int64)
 
     def weights(self, weight: Weight) -> Ints:
@@ -253,7 +290,12 @@ class FromPairs(CountedByBound):
 
 
 def _count_under(pairs: Pairs, keys: int, with_first: bool) -> Counted:
-    return pairs.bound(keys).count(pairs.bound(1).counts() if with_first else None)
+    return pairs.count(pairs.counts(1) if with_first else None, most=keys)
+
+
+def _add(total: Ints, counts: Ints) -> Ints:
+    total += counts
+    return total
 
 
 def _count_listed(pairs: Pairs, keys: int, _: bool) -> Counted:

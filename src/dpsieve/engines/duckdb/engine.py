@@ -12,7 +12,7 @@ import duckdb
 import pyarrow as pa
 
 from dpsieve import validate
-from dpsieve.display import log, timed
+from dpsieve.display import timed
 from dpsieve.engines.answers import cast_known_keys, run_query
 from dpsieve.engines.duckdb.read import (
     KNOWN,
@@ -130,18 +130,18 @@ class DuckDB(Engine):
             return guard(lambda: describe_columns(source, connection, folder), file_names(source))
 
     def aggregate(self, data: Any, task: Aggregation) -> Counted:
-        return self._answer(data, task, count_by_sql, lambda *how: _compiled().count_by_loops(*how))
+        return self.answer(data, task, count_by_sql, lambda loops: loops.count_by_loops)
 
     def read_pairs(self, data: Any, task: Aggregation) -> Pairs:
-        return self._answer(data, task, pairs_by_sql, lambda *how: _compiled().pairs_by_loops(*how))
+        return self.answer(data, task, pairs_by_sql, lambda loops: loops.pairs_by_loops)
 
     def read_by_bound(self, data: Any, task: Aggregation) -> CountedByBound:
         """Keep all (unit, key) pairs in memory or, where these may not fit, counts by place in a table."""
         jobs: list[Job] = []
 
-        def by_loops(job: Job, database: Any) -> Pairs | None:
+        def by_loops(loops: Any, job: Job, database: Any) -> Pairs | None:
             jobs.append(job)
-            return None if _is_large(job) else _compiled().pairs_by_loops(job, database)
+            return None if _is_large(job) else loops.pairs_by_loops(job, database)
 
         def by_sql(job: Job) -> Pairs | Ints:
             jobs.append(job)
@@ -155,7 +155,7 @@ class DuckDB(Engine):
             return ask("add up", lambda job: count_under(job.connection, task, keys))
 
         with contextlib.ExitStack() as resources:
-            answer = self._answer(data, task, by_sql, by_loops, resources)
+            answer = self.answer(data, task, by_sql, lambda loops: partial(by_loops, loops), resources)
             most = _most_pairs(jobs[-1])
             if isinstance(answer, Pairs):
                 return FromPairs(answer, most)
@@ -163,14 +163,14 @@ class DuckDB(Engine):
             return CountedByBound(answer, add_up, resources.pop_all(), read_pairs, most)
 
     def read_numbers(self, data: Any, task: Aggregation) -> NumberRows:
-        return self._answer(data, task, read_numbers)
+        return self.answer(data, task, read_numbers)
 
-    def _answer(
+    def answer(
         self,
         data: Any,
         task: Aggregation,
         by_sql: Callable[[Job], _T],
-        by_loops: Callable[[Job, Any], Any] | None = None,
+        by_loops: Callable[[Any], Callable[[Job, Any], Any]] | None = None,
         resources: contextlib.ExitStack | None = None,
     ) -> _T:
         """Return the answer of compiled loops if they are faster and do not give up, otherwise of SQL.
@@ -187,16 +187,22 @@ class DuckDB(Engine):
                 scan.columns[total.column].check_number(texts=is_text(source), argument=total.argument)
             with _listed(task, scan, connection) as listed:
                 job = Job(task, source, connection, scan, listed)
-                if by_loops is not None and self._compiles(scan) and not task.columns.totals:
-                    answer = _run_loops(job, by_loops)
+                supports_loops = by_loops is not None and not task.columns.totals
+                loops = self._load_loops(scan) if supports_loops else None
+                if by_loops is not None and loops is not None:
+                    answer = run_loops(by_loops(loops), job)
                 if answer is None:
                     answer = run_query(partial(guard, partial(by_sql, job), scan.shown), connection, task.progress)
         task.report(1.0)
         return answer
 
-    def _compiles(self, scan: Scan) -> bool:
-        """Return whether the table is large enough to pay for loading compiled loops."""
-        return scan.rows is not None and self.compiled_from is not None and scan.rows >= self.compiled_from
+    def _load_loops(self, scan: Scan) -> Any:
+        """Return the compiled loops if there are any and the table is large enough for them."""
+        if scan.rows is None or self.compiled_from is None or scan.rows < self.compiled_from:
+            return None
+        from dpsieve.engines.duckdb.compiled import load_loops
+
+        return load_loops()
 
     @contextlib.contextmanager
     def _session(self, source: Source, progress: bool = False) -> Iterator[tuple[Any, Path]]:
@@ -219,38 +225,26 @@ class DuckDB(Engine):
                 connection.close()
 
 
-def _compiled() -> Any:
-    """Return the module of compiled loops, which is slow to import."""
-    from dpsieve.engines.duckdb.compiled import pairs
-
-    return pairs
-
-
-def _run_loops(job: Job, by_loops: Callable[[Job, Any], Any]) -> Any:
+def run_loops(by_loops: Callable[[Job, Any], _T], job: Job) -> _T | None:
     """Return the answer of compiled loops, which share the memory limit with DuckDB; None if they fail or give up.
 
     Then SQL answers, or raises an explained error.
     """
-    from dpsieve.engines.duckdb.compiled.database import OwnDatabase, Unavailable
+    from dpsieve.engines.duckdb.compiled import answer_or_none
+    from dpsieve.engines.duckdb.compiled.database import OwnDatabase
 
-    def answer() -> Any:
-        try:
-            with database.opened():
-                for name, value in ({} if progress is None else _BAR).items():
-                    database.run(f"SET {name} = {value}")
-                for name, table in ((VIEW, job.scan.table), (KNOWN, job.listed)):
-                    if table is not None:
-                        database.register(name, table)
-                return by_loops(job, database)
-        except Unavailable:
-            return None
-        except Exception as error:  # of numba, llvmlite or memory; not caused by the data
-            log.warning("compiled loops failed (%s); SQL counts instead", type(error).__name__)
-            return None
+    def answer() -> _T:
+        with database.opened():
+            for name, value in ({} if progress is None else _BAR).items():
+                database.run(f"SET {name} = {value}")
+            for name, table in ((VIEW, job.scan.table), (KNOWN, job.listed)):
+                if table is not None:
+                    database.register(name, table)
+            return by_loops(job, database)
 
     progress, threads = job.task.progress, int(_setting(job.connection, "threads"))
     database = OwnDatabase(_OWN_SETTINGS, threads, _bytes(_setting(job.connection, "memory_limit")) // 2)
-    return run_query(answer, database, progress)
+    return run_query(partial(answer_or_none, answer), database, progress)
 
 
 def _is_large(job: Job) -> bool:

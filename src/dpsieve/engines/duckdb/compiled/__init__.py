@@ -1,1 +1,112 @@
-"""Compiled loops inside DuckDB."""
+"""The door to compiled loops inside DuckDB, which count large tables faster than SQL, with the same result.
+
+SQL is the reference. Loops are used only
+
+- with versions of DuckDB that were tested: they rely on its layout of texts and on its hashes;
+- unless DPSIEVE_COMPILED=off, and where they are in the cache of compiled code: no call waits for a compiler;
+- after a self-test on this machine, `agree_with_sql`, whose result is kept beside the compiled code;
+- for columns that they support, see `pairs.suits_loops`.
+
+Where anything fails, SQL counts. All of that is before anything is charged.
+"""
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from dpsieve.compiled import jit
+from dpsieve.display import log
+
+TESTED = ("2.0.0",)
+_PASSED = "loops agree with SQL"
+
+
+def load_loops() -> Any:
+    """Return the module of the loops over pairs, or None where they are not to be used."""
+    if duckdb.__version__ not in TESTED or jit.how_to_compile() == "off":
+        return None
+    try:
+        from dpsieve.engines.duckdb.compiled import pairs
+    except jit.NotCompiled:
+        log.info("compiled loops are not in the cache yet; SQL counts")
+        return None
+    except Exception as error:  # of numba, llvmlite or the C interface
+        log.warning("compiled loops cannot be loaded (%s); SQL counts instead", type(error).__name__)
+        return None
+    return pairs if _has_passed() else None
+
+
+def load_pair_loops() -> Any:
+    """Return the module of loops over pairs in memory, or None where numpy takes their place."""
+    if jit.how_to_compile() == "off":
+        return None
+    starts, key_numbers = np.zeros(1, np.int64), np.empty(0, np.int32)
+    try:
+        from dpsieve.engines.duckdb.compiled import pair_loops as loops
+
+        loops.count_keys(starts, key_numbers, 1, 0, 0, starts)
+        loops.first_keys(starts, key_numbers, 1, 0, 0, starts, key_numbers)
+        loops.sort_keys(starts, key_numbers, 0, 0)
+    except Exception:  # as in `load_loops`
+        return None
+    return loops
+
+
+@cache
+def _has_passed() -> bool:
+    if jit.is_noted(_PASSED):
+        return True
+    passed = agree_with_sql()
+    if passed:
+        jit.note(_PASSED)
+    else:
+        log.warning("compiled loops do not agree with SQL on this machine; SQL counts instead")
+    return passed
+
+
+def agree_with_sql() -> bool:
+    """Return whether loops and SQL keep the same keys of 1,000 made-up rows, with units and keys of all kinds.
+
+    Texts are short, long, equal at their beginnings, repeated and null; integers are negative and at their limits.
+    """
+    from dpsieve.engines.duckdb.compiled.pairs import pairs_by_loops
+    from dpsieve.engines.duckdb.engine import DuckDB, run_loops
+    from dpsieve.engines.engine import Aggregation, Columns
+    from dpsieve.privacy.guarantee import Contribution
+
+    place = np.arange(1000)
+    few, ends = place.tolist(), np.array([-(2**63), -1, 2**63 - 1])
+    texts = [None if i % 97 == 0 else "key " * (i % 5) + str(i * i % 31) + "\N{TEAPOT}" * (i % 3) for i in few]
+    rows = pa.table({
+        "number": pa.array(np.where(place % 7 == 0, ends[place % 3], place % 89)), "key": texts,
+        "text": [f"unit {i % 41 * 10 ** (i % 3 * 5)}" for i in few], "small": pa.array(place * place % 53 - 20, pa.int32()),
+    })  # fmt: skip
+    engine = DuckDB(threads=2, compiled_from=None)
+    for unit, key in (("number", "key"), ("text", "small"), (("small", "text"), "key")):
+        task = Aggregation(Columns((key,), unit), Contribution(3), salt=2**64 - 59, allow_null_units=True)
+        expected, found = engine.read_pairs(rows, task), engine.answer(rows, task, partial(run_loops, pairs_by_loops))
+        if found is None or not np.array_equal(found.starts, expected.starts):
+            return False
+        names = [pairs.keys[key].take(pa.array(pairs.key_numbers)) for pairs in (found, expected)]
+        if not names[0].equals(names[1]):
+            return False
+    return True
+
+
+def answer_or_none(answer: Callable[[], Any]) -> Any:
+    """Return an answer of loops; None where they fail or give up."""
+    from dpsieve.engines.duckdb.compiled.database import Unavailable
+
+    try:
+        return answer()
+    except Unavailable:
+        return None
+    except jit.NotCompiled:
+        log.info("compiled loops are not in the cache yet; SQL counts")
+    except Exception as error:  # of numba, llvmlite or memory; not caused by the data
+        log.warning("compiled loops failed (%s); SQL counts instead", type(error).__name__)
+    return None

@@ -18,6 +18,7 @@ from functools import cache
 from typing import Any, Protocol, Self
 
 import _duckdb
+import numpy as np
 import pyarrow as pa
 
 from dpsieve.display import log
@@ -27,7 +28,12 @@ GROW, NUMBER, MESSAGE, TAKEN, ROWS, FIRST_FREE = range(6)  # the first words of 
 _BOOLEAN, _BIGINT, _UBIGINT, _VARCHAR = 1, 5, 9, 17
 _KINDS = {"BIGINT": _BIGINT, "UBIGINT": _UBIGINT, "VARCHAR": _VARCHAR}
 _VISIT = "dpsieve_visit"
-_ROWS_OF_A_BATCH = 122_880  # what a thread of DuckDB takes at a time
+_MOST_CHUNKS = 10_000
+# By type of Arrow: the type of DuckDB, and the bytes of a value, or minus those of an offset.
+_ARROW = {
+    pa.int8(): (2, 1), pa.int16(): (3, 2), pa.int32(): (4, 4), pa.int64(): (_BIGINT, 8), pa.uint8(): (6, 1),
+    pa.uint16(): (7, 2), pa.uint32(): (8, 4), pa.string(): (_VARCHAR, -4), pa.large_string(): (_VARCHAR, -8),
+}  # fmt: skip
 _NO_ROOM = ctypes.create_string_buffer(b"there is no room for more")
 _Address = ctypes.c_void_p
 _Init = ctypes.CFUNCTYPE(None, _Address)
@@ -123,13 +129,20 @@ class OwnDatabase:
             return float(function("query_progress", _Progress)(self._connection).share)
 
     def register(self, name: str, table: pa.Table) -> None:
-        """Make a table known under this name; a query can read it once."""
-        stream = table.to_reader(_ROWS_OF_A_BATCH).__arrow_c_stream__()
-        of_capsule = ctypes.pythonapi.PyCapsule_GetPointer
-        of_capsule.restype, of_capsule.argtypes = _Address, (ctypes.py_object, ctypes.c_char_p)
-        address = _Address(of_capsule(stream, b"arrow_array_stream"))
-        self._alive += [stream, table]
-        _done(function("arrow_scan")(self._connection, name.encode(), address))
+        """Make a table of integers and texts known under this name; a query can read it once."""
+        rows = ArrowRows(table, self.threads)
+        self._alive += [rows]
+        made = _Address(function("create_table_function", _Address)())
+        try:
+            function("table_function_set_name")(made, f"{name}_rows".encode())
+            function("table_function_set_extra_info")(made, _Address(rows.frame.ctypes.data), None)
+            function("table_function_set_bind")(made, rows.bind)
+            function("table_function_set_init")(made, rows.init)
+            function("table_function_set_function")(made, _Address(rows.reader))
+            _done(function("register_table_function")(self._connection, made))
+        finally:
+            function("destroy_table_function")(ctypes.byref(made))
+        self.run(f"CREATE VIEW {name} AS SELECT * FROM {name}_rows()")
 
     def run(self, text: str, column: int = 0) -> int:
         """Run a statement, and return the number in a column of its first row; 0 where there is none."""
@@ -171,6 +184,60 @@ class OwnDatabase:
             check(sum(int(part.frame[ROWS]) for part in parts) == read, "not every row of the query was visited")
         finally:
             visits.end()
+
+
+class ArrowRows:
+    """The rows of an Arrow table, as a table function that compiled code fills chunks from."""
+
+    def __init__(self, table: pa.Table, threads: int) -> None:
+        from dpsieve.engines.duckdb.compiled import chunks
+
+        self._table, self._threads = pa.table([_readable(column) for column in table.columns], table.column_names), threads
+        if any(column.num_chunks > _MOST_CHUNKS for column in self._table.columns):
+            self._table = self._table.combine_chunks()
+        batches, at_once = self._table.to_batches(), int(function("vector_size", ctypes.c_uint64)())
+        starts = [np.arange(0, len(batch), at_once) for batch in batches]
+        pieces = [
+            np.column_stack([np.full(len(start), i), start, np.minimum(at_once, len(batch) - start)])
+            for i, (batch, start) in enumerate(zip(batches, starts, strict=True))
+        ]
+        self._pieces = np.concatenate([np.empty((0, 3), np.int64), *pieces]).astype(np.int64)
+        described = [_describe_column(column) for batch in batches for column in batch.columns]
+        self._columns = np.array(described, np.int64).reshape(-1, chunks.COLUMN)
+        self._alive = batches
+        numbers = 0, len(self._pieces), table.num_columns, self._pieces.ctypes.data, self._columns.ctypes.data
+        self.frame, self.reader = np.array(numbers, np.int64), chunks.read_rows.address
+        self.bind, self.init = _Init(self._bind), _Init(self._init)
+
+    def _bind(self, info: int) -> None:
+        try:
+            for field in self._table.schema:
+                with _type(_ARROW[field.type][0]) as type_:
+                    function("bind_add_result_column")(_Address(info), field.name.encode(), type_)
+            function("bind_set_cardinality")(_Address(info), ctypes.c_uint64(len(self._table)), ctypes.c_bool(True))
+        except Exception:  # DuckDB calls: nothing may be raised into it
+            function("bind_set_error")(_Address(info), _NO_ROOM)
+
+    def _init(self, info: int) -> None:
+        with contextlib.suppress(Exception):
+            function("init_set_max_threads")(_Address(info), ctypes.c_uint64(self._threads))
+
+
+def _readable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column of integers or texts of a kind that loops read."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if pa.types.is_string_view(kind) or (kind != column.type and kind in _ARROW):
+        return column.cast(pa.large_string() if kind not in _ARROW or _ARROW[kind][1] < 0 else kind)
+    if column.type not in _ARROW:
+        raise Unavailable(str(column.type))
+    return column
+
+
+def _describe_column(column: pa.Array) -> tuple[int, ...]:
+    """Return the words of a column of a batch, see `chunks`."""
+    valid, *others = [0 if buffer is None else buffer.address for buffer in column.buffers()]
+    values, texts = [*others, 0, 0][:2]
+    return valid if column.null_count else 0, values, texts, column.offset, _ARROW[column.type][1]
 
 
 class _Visits:

@@ -2,6 +2,9 @@
 
 import hashlib
 import threading
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -9,12 +12,13 @@ from numpy.typing import NDArray
 
 from dpsieve.engines.duckdb.compiled import numbering_loops as loops
 from dpsieve.engines.duckdb.compiled.database import Unavailable
-from dpsieve.types import Words
-
-Int32s = NDArray[np.int32]
+from dpsieve.types import Ints, Words
 
 _FIRST_BYTES = 1 << 16
 _LONGEST_COLUMN = _MOST_VALUES = 2**31 - 1
+_MERGED_AT_ONCE, _MERGE_BITS = 1 << 14, 8
+_GATHERED_AT_ONCE = 1 << 16
+Each = Callable[[Callable[[int], Any], Iterable[int]], list[Any]]  # calls a function with numbers, in several threads
 
 
 class Memory:
@@ -54,16 +58,21 @@ class Blocks:
             self.addresses[number] = self._blocks[-1].ctypes.data
             return number
 
-    def texts(self, references: Words, large: bool = True) -> pa.Array | None:
-        """Return the texts of references; None if they are too long for a column that may not be `large`."""
+    def texts(self, references: Words, each: Each) -> pa.Array | None:
+        """Return the texts of references; None where they are too long for a column, whose type would show that."""
         starts = np.zeros(len(references) + 1, np.int64)
         np.cumsum(references & np.uint64(loops.LONGEST), out=starts[1:])
-        if not large and starts[-1] > _LONGEST_COLUMN:  # large_string would reveal keys that are not released
+        if starts[-1] > _LONGEST_COLUMN:
             return None
         target = np.empty(int(starts[-1]), np.uint8)
-        loops.gather(references, self.addresses, starts, target)
-        kind, offsets = (pa.LargeStringArray, starts) if large else (pa.StringArray, starts.astype(np.int32))
-        return kind.from_buffers(len(references), pa.py_buffer(offsets), pa.py_buffer(target))
+
+        def gather(first: int) -> None:
+            stop = min(first + _GATHERED_AT_ONCE, len(references))
+            loops.gather(references, self.addresses, first, stop, starts, target)
+
+        each(gather, range(0, len(references), _GATHERED_AT_ONCE))
+        offsets = pa.py_buffer(starts.astype(np.int32))
+        return pa.StringArray.from_buffers(len(references), offsets, pa.py_buffer(target))
 
 
 def key_of_tables(salt: int) -> Words:
@@ -79,40 +88,23 @@ class Numbered:
         salt: eight words of `key_of_tables`.
         room: the memory budget.
         blocks: the blocks that store texts.
-        texts: whether values are texts.
+        mask: the bits of an integer that DuckDB hashes; 0 for texts.
         first: the initial number of entries, a power of two; three quarters of them can be used.
     """
 
-    def __init__(self, salt: Words, room: Memory, blocks: Blocks, texts: bool, first: int) -> None:
-        self._salt, self._room, self._blocks, self._is_text, self._first = salt, room, blocks, texts, first
-        self._table, self.words = np.empty((0, 2), np.uint64), np.empty(0, np.uint64)  # words from 1 on
+    def __init__(self, salt: Words, room: Memory, blocks: Blocks, mask: int, first: int) -> None:
+        self._salt, self._room, self._first, self.blocks, self.is_text = salt, room, first, blocks, mask == 0
+        self._table = np.empty((0, 2), np.uint64)
+        self.words, self.hashes = np.empty(0, np.uint64), np.empty(0, np.uint64)  # from 1 on
         self.frame, self._arena = np.zeros(loops.FIELDS, np.int64), np.zeros(loops.ARENA, np.int64)
-        self.frame[[loops.TEXTS, loops.IS_TEXT, loops.SALT]] = self._arena.ctypes.data, texts, salt.ctypes.data
+        self.frame[[loops.TEXTS, loops.IS_TEXT, loops.SALT]] = self._arena.ctypes.data, self.is_text, salt.ctypes.data
+        self.frame[loops.MASK] = np.uint64(mask).view(np.int64)
         self._arena[loops.BLOCKS] = blocks.addresses.ctypes.data
         if not self._more_values():
             raise Unavailable
 
     def __len__(self) -> int:
         return int(self.frame[loops.FOUND])
-
-    def numbers_of(self, words: Words) -> Int32s:
-        """Return the numbers of words of another table of the same kind; new values get a number."""
-        numbers, done, scratch = np.empty(len(words), np.int32), 0, np.empty(loops.SCRATCH, np.int64)
-        while done < len(words):
-            done = loops.number(done, len(words), words.ctypes.data, True, numbers, self.frame, scratch)
-            if done < len(words) and not self._more_values():
-                raise Unavailable
-        return numbers
-
-    def values(self, words: Words | None = None, large: bool = True) -> pa.Array | None:
-        """Return all values by number, or those of some words; None as in `Blocks.texts`."""
-        words = self.words[1 : len(self) + 1] if words is None else words
-        return self._blocks.texts(words, large) if self._is_text else pa.array(words.view(np.int64))
-
-    @property
-    def named(self) -> tuple[Words, bool, Words]:
-        """The words of values by number, from 1 on; whether they are texts; and the addresses of the blocks."""
-        return self.words, self._is_text, self._blocks.addresses
 
     def grow(self) -> bool:
         """Make room for another value; return whether that was possible."""
@@ -122,7 +114,7 @@ class Numbered:
         """Add a block in which the next text has room."""
         needed = int(self._arena[loops.NEEDED])
         size = max(needed, min(loops.LONGEST + 1, 2 * int(self._arena[loops.LENGTH])), _FIRST_BYTES)
-        number = self._blocks.add(size) if needed <= loops.LONGEST else 0
+        number = self.blocks.add(size) if needed <= loops.LONGEST else 0
         if number:
             self._arena[[loops.BLOCK, loops.LENGTH, loops.USED]] = number, size, 0
         return number > 0
@@ -130,15 +122,61 @@ class Numbered:
     def _more_values(self) -> bool:
         entries = 2 * len(self._table) or self._first
         size = 3 * entries // 4
-        if size > _MOST_VALUES or not self._room.take(16 * entries + 8 * size):
+        if size > _MOST_VALUES or not self._room.take(16 * entries + 16 * size):
             return False
-        self._room.give_back(self._table.nbytes + self.words.nbytes)
-        words, table = np.empty(size, np.uint64), np.zeros((entries, 2), np.uint64)
-        words[: len(self.words)] = self.words
-        words[0] = 0
-        self.words = words
+        self._room.give_back(self._table.nbytes + self.words.nbytes + self.hashes.nbytes)
+        table = np.zeros((entries, 2), np.uint64)
+        words, hashes = np.empty(size, np.uint64), np.empty(size, np.uint64)
+        for new, old in ((words, self.words), (hashes, self.hashes)):
+            new[: len(old)] = old
+            new[0] = 0
+        self.words, self.hashes = words, hashes
         loops.rehash(self._table, table)
         self._table = table
-        self.frame[[loops.WORDS, loops.SIZE]] = words.ctypes.data, size
+        self.frame[[loops.WORDS, loops.SIZE, loops.HASHES]] = words.ctypes.data, size, hashes.ctypes.data
         self.frame[[loops.TABLE, loops.TABLE_SIZE]] = table.ctypes.data, entries
         return True
+
+
+class Merged(NamedTuple):
+    """The values of several tables.
+
+    Attributes:
+        count: how many there are.
+        words: their words by number, from 1 on; empty where the values are the numbers.
+        hashes: DuckDB's hashes of them, from 1 on.
+        numbers: of each table, the new numbers by the old ones, from 0 on; empty where they are the same.
+    """
+
+    count: int
+    words: Words
+    hashes: Words
+    numbers: list[Ints]
+
+
+def merge(tables: list[Numbered], each: Each) -> Merged:
+    """Number the values of several tables anew, in parts by their hashes."""
+    used = [table for table in tables if len(table)] or tables[:1]
+    if len(used) == 1:
+        same = [np.empty(0, np.int64)] * len(tables)
+        return Merged(len(used[0]), used[0].words, used[0].hashes, same)
+    total = sum(map(len, used))
+    if total > _MOST_VALUES:
+        raise Unavailable
+    bits = min(_MERGE_BITS, (total // _MERGED_AT_ONCE).bit_length())
+    numbers = [np.empty(len(table), np.int64) for table in tables]
+    frames = np.array([table.frame.ctypes.data for table in tables])
+    addresses = np.array([column.ctypes.data for column in numbers])
+    counts = each(lambda part: loops.merge(frames, part, bits, addresses), range(1 << bits))
+    firsts = np.cumsum([0, *counts])
+    words, hashes = (np.empty(int(firsts[-1]) + 1, np.uint64) for _ in range(2))
+    words[0] = hashes[0] = 0
+    shift = partial(_shift, frames, bits, addresses, firsts, words, hashes)
+    each(shift, range(1 << bits))
+    return Merged(int(firsts[-1]), words, hashes, numbers)
+
+
+def _shift(
+    frames: Ints, bits: int, addresses: Ints, firsts: Ints, words: Words, hashes: Words, part: int
+) -> None:
+    loops.shift(frames, part, bits, addresses, firsts[part], words, hashes)

@@ -1,0 +1,119 @@
+"""What compiles beside a call: the command, and the process in the background."""
+
+import os
+import subprocess
+import sys
+import time
+
+import numba
+import pytest
+from helpers.command import run
+
+from dpsieve.compiled import background, jit
+from dpsieve.jobs import warm_up
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def commands(cache, monkeypatch):
+    """The processes that would be started, where starting is wanted."""
+    started = []
+    monkeypatch.setenv(jit.SWITCH, "auto")
+    monkeypatch.setattr(background, "_run_command", lambda: started.append("warm-up"))
+    monkeypatch.setattr(background._started, "is_set", lambda: False)
+    return started
+
+
+def test_a_process_is_started_once_an_hour(commands, cache):
+    background.start()
+    background.start()
+    assert commands == ["warm-up"]
+    (attempt,) = cache.rglob("attempt")
+    hour_ago = time.time() - 3601
+    os.utime(attempt, (hour_ago, hour_ago))
+    background.start()
+    assert commands == ["warm-up", "warm-up"]
+
+
+@pytest.mark.parametrize("setting", ["off", "0", "cached", "wait"])
+def test_the_switch_starts_nothing(setting, commands, monkeypatch):
+    monkeypatch.setenv(jit.SWITCH, setting)
+    background.start()
+    assert commands == []
+
+
+def test_nothing_is_started_where_the_cache_cannot_be_written(commands, cache, monkeypatch):
+    (cache / "a file").write_text("")
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(cache / "a file"))
+    background.start()
+    assert commands == []
+
+
+def test_nothing_is_started_by_a_program_that_is_not_python(commands, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/usr/sbin/a-server")
+    background.start()
+    assert commands == []
+
+
+def test_the_process_is_apart_from_this_one(monkeypatch):
+    calls, threads = [], []
+
+    class Process:
+        def wait(self):
+            threads.append("waited")
+
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **how: calls.append((command, how)) or Process())
+    background._run_command()
+    ((command, how),) = calls
+    assert command == [sys.executable, "-P", "-m", "dpsieve", "warm-up", "--background"]
+    assert how["start_new_session"] and how["env"][jit.SWITCH] == "wait" and how["cwd"] == os.path.abspath(os.sep)
+    assert {how["stdin"], how["stdout"], how["stderr"]} == {subprocess.DEVNULL}
+    time.sleep(0.05)
+    assert threads == ["waited"], "no zombie remains"
+
+
+def test_a_missing_function_starts_it_and_is_not_waited_for(commands, tmp_path):
+    with pytest.raises(jit.NotCompiled, match="needed"):
+        jit.jit(waits=False)(needed)(1)
+    assert commands == ["warm-up"]
+    assert jit.jit()(needed)(1) == 2, "it has no other way"
+
+
+def needed(number):
+    return number + 1
+
+
+@pytest.mark.skipif(os.name != "posix", reason="locks of POSIX")
+def test_one_process_compiles_at_a_time(cache, monkeypatch):
+    monkeypatch.setattr(os, "nice", lambda by: by)
+    monkeypatch.setattr("signal.alarm", lambda seconds: seconds)
+    with background.low_priority() as first, background.low_priority() as second:
+        assert first and not second
+    with background.low_priority() as again:
+        assert again
+
+
+def test_the_command_says_what_was_compiled(monkeypatch):
+    monkeypatch.setattr(warm_up, "PARTS", {"large tables": (lambda: None,)})
+    done = run("warm-up")
+    assert done.returncode == 0, done.stderr
+    assert "large tables:" in done.stdout and "was compiled before" in done.stdout
+    assert run("warm-up", "--background").stdout == ""
+
+
+def test_the_command_refuses_a_cache_that_cannot_be_written(cache, monkeypatch):
+    (cache / "a file").write_text("")
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(cache / "a file"))
+    done = run("warm-up")
+    assert done.returncode == 2 and "Set NUMBA_CACHE_DIR" in done.stderr
+
+
+@pytest.mark.parametrize("part", warm_up.PARTS)
+def test_each_part_runs(part):
+    for job in warm_up.PARTS[part]:
+        job()

@@ -1,0 +1,172 @@
+"""When compiled loops are used at all: versions, the switch, the cache, the self-test, and the kinds of vectors."""
+
+import ctypes
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from helpers.counting import found
+
+from dpsieve.compiled import jit
+from dpsieve.compiled.jit import callback
+from dpsieve.engines import DuckDB
+from dpsieve.engines.duckdb import compiled, engine
+from dpsieve.engines.duckdb.compiled import pairs
+from dpsieve.engines.duckdb.compiled.chunks import column, has_null, is_flat, rows_of
+from dpsieve.engines.duckdb.compiled.database import OwnDatabase, function
+from dpsieve.engines.duckdb.compiled.numbering_loops import words_at
+
+LOOPS, SQL = DuckDB(compiled_from=0, threads=2), DuckDB(compiled_from=None)
+TABLE = pa.table({"unit": [i % 50 for i in range(400)], "key": [f"key {i * i % 31}" for i in range(400)]})
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    """What compiled loops answered."""
+    answers, real = [], pairs.read_pairs
+    monkeypatch.setattr(pairs, "read_pairs", lambda *given: answers.append(real(*given)) or answers[-1])
+    return answers
+
+
+@pytest.fixture
+def untested():
+    compiled._has_passed.cache_clear()
+    yield
+    compiled._has_passed.cache_clear()
+
+
+def test_loops_are_used_where_they_were_tested(runs):
+    assert found(LOOPS, TABLE, max_keys=2) == found(SQL, TABLE, max_keys=2)
+    assert len(runs) == 1 and runs[0] is not None
+
+
+@pytest.mark.parametrize("reason", ["version", "switch"])
+def test_another_version_and_the_switch_leave_all_to_sql(reason, runs, monkeypatch):
+    if reason == "version":
+        monkeypatch.setattr(compiled, "TESTED", ("1.0.0",))
+    else:
+        monkeypatch.setenv(jit.SWITCH, "off")
+    assert found(LOOPS, TABLE, max_keys=2) == found(SQL, TABLE, max_keys=2)
+    assert runs == []
+
+
+def test_the_self_test_notices_another_choice(monkeypatch):
+    """As if SQL ordered keys by another hash, as another version of DuckDB may."""
+    assert compiled.agree_with_sql()
+    real = engine.pairs_by_sql
+
+    def other_choice(job):
+        held = real(job)
+        held.key_numbers[[0, 1]] = held.key_numbers[[1, 0]]
+        return held
+
+    monkeypatch.setattr(engine, "pairs_by_sql", other_choice)
+    assert not compiled.agree_with_sql()
+
+
+def test_where_the_self_test_fails_sql_counts(runs, monkeypatch, untested, caplog):
+    monkeypatch.setattr(compiled, "agree_with_sql", lambda: False)
+    monkeypatch.setattr(jit, "is_noted", lambda what: False)
+    assert found(LOOPS, TABLE, max_keys=2) == found(SQL, TABLE, max_keys=2)
+    assert runs == [] and "do not agree with SQL" in caplog.text
+
+
+def test_a_self_test_that_passed_is_noted_in_the_cache(monkeypatch, untested):
+    monkeypatch.setattr(compiled, "agree_with_sql", lambda: True)
+    noted = []
+    monkeypatch.setattr(jit, "is_noted", lambda what: what in noted)
+    monkeypatch.setattr(jit, "note", noted.append)
+    assert compiled.load_loops() is not None and len(noted) == 1
+    compiled._has_passed.cache_clear()
+    monkeypatch.setattr(compiled, "agree_with_sql", lambda: pytest.fail("it was noted"))
+    assert compiled.load_loops() is not None
+
+
+WITHOUT_CACHE = """
+import pyarrow as pa
+from dpsieve.engines import Columns, DuckDB
+from dpsieve.engines.engine import Aggregation
+from dpsieve.privacy.guarantee import Contribution
+table = pa.table({"unit": [1, 1, 2], "key": ["a", "b", "a"]})
+task = Aggregation(Columns(("key",), "unit"), Contribution(3))
+print(sorted(DuckDB(compiled_from=0).aggregate(table, task).frequencies.tolist()))
+import sys
+print("dpsieve.engines.duckdb.compiled.pairs" in sys.modules)
+"""
+
+
+def test_no_call_waits_for_a_compiler(tmp_path):
+    """Nothing is in this cache, so SQL counts, and nothing is compiled."""
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), jit.SWITCH: "cached"}
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_CACHE], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split("\n")[:2] == ["[1, 2]", "False"]
+    assert list(tmp_path.rglob("*.visit*")) == []
+
+
+@callback("void(int64, int64, int64)")
+def flattened(numbers, chunk, flat):
+    """Write the numbers of a column, and whether it is flat and without nulls."""
+    words_at(flat, 1)[0] = is_flat(chunk, 1) and not has_null(chunk, 0)
+    for i in range(rows_of(chunk)):
+        words_at(numbers, 8)[i] = words_at(column(chunk, 0), 8)[i]
+
+
+@pytest.mark.parametrize("kind", ["dictionary", "constant"])
+def test_vectors_that_are_not_flat(kind):
+    """A vector that refers to values of another one, and one that has a value once, are read as DuckDB means them."""
+    address, count = ctypes.c_void_p, ctypes.c_uint64
+    with OwnDatabase({}).opened():
+        type_ = address(function("create_logical_type", address)(5))
+        vector = address(function("create_vector", address)(type_, count(8)))
+        data = ctypes.cast(function("vector_get_data", address)(vector), ctypes.POINTER(ctypes.c_int64))
+        for i in range(3):
+            data[i] = 10 * (i + 1)
+        if kind == "dictionary":
+            chosen = address(function("create_selection_vector", address)(count(3)))
+            places = function("selection_vector_get_data_ptr", address)(chosen)
+            ctypes.memmove(places, np.array([2, 2, 0], np.uint32).tobytes(), 12)
+            function("slice_vector", None)(vector, chosen, count(3))
+        else:
+            value = address(function("create_int64", address)(ctypes.c_int64(7)))
+            function("vector_reference_value", None)(vector, value)
+        chunk = address(function("create_data_chunk", address)(ctypes.byref(type_), count(1)))
+        there = address(function("data_chunk_get_vector", address)(chunk, count(0)))
+        function("vector_reference_vector", None)(there, vector)
+        function("data_chunk_set_size", None)(chunk, count(3))
+        numbers, flat = np.zeros(8, np.int64), np.zeros(1, np.int64)
+        call = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 3)(flattened.address)
+        call(numbers.ctypes.data, chunk.value, flat.ctypes.data)
+    assert flat[0] and numbers[:3].tolist() == ([30, 30, 10] if kind == "dictionary" else [7, 7, 7])
+
+
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_columns_of_files_with_dictionaries_and_with_one_value(dictionary, tmp_path, runs):
+    keys = ["a key that is repeated in many rows", "short", None, "a key that is repeated, and others"]
+    table = pa.table({"unit": np.arange(40_000) // 4 % 3000, "key": [keys[i % 4] for i in range(40_000)],
+                      "one": ["the same text in all the rows of this column"] * 40_000})  # fmt: skip
+    path = tmp_path / "rows.parquet"
+    pa.parquet.write_table(table, path, use_dictionary=dictionary)
+    for columns in ({"key": ("key",), "unit": "unit"}, {"key": ("one",), "unit": "unit"},
+                    {"key": ("unit",), "unit": "one"}, {"key": ("unit",), "unit": ("one", "unit")}):  # fmt: skip
+        assert found(LOOPS, path, **columns, max_keys=2) == found(SQL, path, **columns, max_keys=2)
+    assert len(runs) == 4 and None not in runs
+
+
+def test_arrow_columns_of_every_kind(runs):
+    """In chunks that begin anywhere, with nulls, as dictionaries, and as texts with long and short offsets."""
+    texts = pa.array([None if i % 7 == 0 else f"key {i % 23} {'of more bytes' * (i % 2)}" for i in range(5000)])
+    units = pa.array(np.arange(5000) % 611)
+    for kind in (pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())):
+        for unit in (pa.int16(), pa.uint32(), pa.int64(), pa.large_string()):
+            keys, own = texts.cast(pa.string()), units.cast(unit)
+            keys = keys.dictionary_encode() if pa.types.is_dictionary(kind) else keys.cast(kind)
+            rows = pa.table({"unit": own, "key": keys})
+            parts = pa.concat_tables([rows.slice(3, 1000), rows.slice(1003, 13), rows.slice(1016)])
+            assert found(LOOPS, parts, max_keys=3) == found(SQL, parts, max_keys=3)
+    assert len(runs) == 16 and None not in runs
