@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dpsieve.discovery.key_sets import HittingSet, KeySet, TopK
     from dpsieve.engines.inputs.files import files
     from dpsieve.estimation.estimated_sums import EstimatedSum
+    from dpsieve.jobs.choose_epsilon import choose_epsilon
     from dpsieve.jobs.collect import collect_heavy_hitters, collect_histogram, collect_quantiles
     from dpsieve.jobs.discover import discover, hitting_set, top_k
     from dpsieve.jobs.numbers import mean, quantile, sum  # noqa: A004
@@ -35,16 +36,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Certificate", "Estimate", "EstimatedSum", "Guarantee", "HittingSet", "KeySet", "Ledger", "MisraGries",
-    "Release", "Sample", "SparseVector", "TopK", "UserMisraGries", "channels", "collect_heavy_hitters",
-    "collect_histogram", "collect_quantiles", "discover", "engines", "errors", "everything", "federated", "files",
-    "hitting_set", "mean", "papers", "ppswor", "preview", "priority", "privacy", "quantile", "release",
-    "release_counts", "sum", "testing", "top_k",
+    "Release", "Sample", "SparseVector", "TopK", "UserMisraGries", "channels", "choose_epsilon",
+    "collect_heavy_hitters", "collect_histogram", "collect_quantiles", "discover", "engines", "errors",
+    "everything", "federated", "files", "hitting_set", "mean", "papers", "ppswor", "preview", "priority", "privacy",
+    "quantile", "release", "release_counts", "sum", "testing", "top_k",
 ]  # fmt: skip
 
 # What is named here is loaded on first use, so that `import dpsieve` and `dpsieve --help` answer at once.
 _NAMES = {
     "discovery.key_sets": "HittingSet KeySet TopK",
     "engines.inputs.files": "files",
+    "jobs.choose_epsilon": "choose_epsilon",
     "jobs.collect": "collect_heavy_hitters collect_histogram collect_quantiles",
     "jobs.discover": "discover hitting_set top_k",
     "jobs.numbers": "mean quantile sum",

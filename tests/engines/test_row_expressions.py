@@ -425,7 +425,7 @@ def test_numbers_take_a_condition_where_the_number_of_units_is_private():
     counted_mean = ds.mean(table, where="kind = 'b'", neighbours="add_remove", **asked)
     assert abs(counted_mean.value - 25) < 1
     assert abs(ds.quantile(table, quantile=0.5, where="price < 10", **asked).value - 4.5) < 3
-    with pytest.raises(InvalidValue, match="where makes the number of units private. Pass neighbours='add_remove'"):
+    with pytest.raises(InvalidValue, match=r"where makes the number of units private\. Pass neighbours='add_remove'"):
         ds.mean(table, where="kind = 'b'", **asked)
     with pytest.raises(InvalidValue, match="where needs a table"):
         ds.sum([1.0, 2.0], bounds=(0, 2), epsilon=1.0, where="x > 1")

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from dpsieve import __version__
-from dpsieve.cli import demo, explore, ledger, output, stream, warm_up
+from dpsieve.cli import demo, explore, ledger, output, plan, stream, warm_up
 from dpsieve.cli.command import Command, Group, notes_of, spell_options
 from dpsieve.cli.jobs import add_jobs
 from dpsieve.errors import DpsieveError, PrivacyWarning
@@ -26,6 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 add_jobs(app)
+app.command(cls=Command)(plan.plan)
 app.command(cls=Command)(output.report)
 app.command(cls=Command)(stream.stream)
 app.add_typer(ledger.app, name="ledger")

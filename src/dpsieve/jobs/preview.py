@@ -96,7 +96,8 @@ class Preview:
 
     def lines(self) -> list[tuple[str, str]]:
         """Return what to show, as pairs of a name and a value."""
-        lines = [("guarantee", str(self.guarantee)), ("mechanism", f"{self.mechanism}: {self.reason}")]
+        lines = [("guarantee", str(self.guarantee)), ("odds", self.guarantee.describe_odds())]
+        lines += [("mechanism", f"{self.mechanism}: {self.reason}")]
         lines.append(("a unit adds", self.contribution))
         if self.surely == 0:
             lines.append(("reported", "every key of the list, and no other"))

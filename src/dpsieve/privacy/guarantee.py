@@ -74,6 +74,32 @@ class Guarantee(Checked, Saved):
         delta = math.nextafter((1 + math.exp(self.epsilon)) * self.delta * (1 + 2**-50), 2.0) if self.delta else 0.0
         return 2 * self.epsilon, delta
 
+    @property
+    def best_guess(self) -> float:
+        """The largest probability with which a guess is right that was right half of the time before, rounded up.
+
+        It is about which of two neighbours the data is, such as whether one unit is in it, by anyone who knows the
+        rest. For equal odds that probability is (e^epsilon + delta) / (1 + e^epsilon): a test with the errors a and b
+        has a + e^epsilon b >= 1 - delta and b + e^epsilon a >= 1 - delta (Kairouz, Oh and Viswanath 2015), so their
+        mean is at least (1 - delta) / (1 + e^epsilon). Some mechanism with this guarantee reaches it.
+
+        >>> round(Guarantee(1.0).best_guess, 4), round(Guarantee(0.0, 0.5).best_guess, 4)
+        (0.7311, 0.75)
+        """
+        from dpsieve.exact.balls import ball, upper
+
+        return min(1.0, upper(lambda: 1 - (1 - ball(self.delta)) / (1 + ball(self.epsilon).exp())))
+
+    def describe_odds(self) -> str:
+        """Return what the guarantee means for a guess, in words.
+
+        >>> Guarantee(1.0, unit="user_id").describe_odds()
+        'a guess whether one user_id is in the data that was right 50 % of the time becomes right at most 73.2 %'
+        """
+        what = f"whether {self.unit} is in the data" if self.neighbours == "add_remove" else f"what {self.unit} holds"
+        share = min(100.0, float(rounded_up(100 * self.best_guess * (1 + 1e-15), 3)))
+        return f"a guess {what} that was right 50 % of the time becomes right at most {share:g} %"
+
     def __str__(self) -> str:
         change = "is added or removed" if self.neighbours == "add_remove" else "is replaced by another"
         name = f"({shown(self.epsilon)}, {shown(self.delta)})" if self.delta else shown(self.epsilon)

@@ -212,6 +212,7 @@ def _promised(promise: Guarantee) -> list[str]:
     return [
         f"This page changes anyone's odds on whether {promise.unit} {among} by a factor of at most "
         f"{_factor(promise)}{beyond}, whatever else they know and compute.{weak}",
+        f"In particular, {promise.describe_odds()}.",
         "The guarantee extends to everything that is computed from this page.",
         "The probabilities of the draw were verified: see the certificate.",
     ]
