@@ -25,6 +25,7 @@ Testing Interpretations and Renyi Differential Privacy", AISTATS 2020, Theorem 2
 """
 
 import math
+from functools import lru_cache
 
 import numpy as np
 
@@ -80,7 +81,11 @@ def gaussian_sigma(epsilon: float, delta: float, *, sensitivity: float = 1.0, co
     3.7306
     """
     epsilon, delta = validate.epsilon(epsilon), positive_delta(delta)
-    (_, sensitivity), count = checked_noise(1.0, sensitivity), checked_count(count)
+    return _gaussian_sigma(epsilon, delta, checked_noise(1.0, sensitivity)[1], checked_count(count))
+
+
+@lru_cache(maxsize=256)
+def _gaussian_sigma(epsilon: float, delta: float, sensitivity: float, count: int) -> float:
     # At epsilon = 0 delta is below 0.3990 mu, and it falls with epsilon: this sigma is always enough. At mu = 64 no
     # epsilon up to 500 brings delta below 1 - 1e-100: this one never is.
     enough = upper(lambda: ball(count).sqrt() * ball(sensitivity) / ball(delta) * 2 / 5)

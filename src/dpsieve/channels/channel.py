@@ -67,11 +67,6 @@ class ReportedCounts(Counting, Reader):
         """The probability that a unit is counted; tokens are near sampling_rate * frequency."""
         return 1.0
 
-    @cached_property
-    def guarantee(self) -> Guarantee:
-        """The promise to one privacy unit."""
-        return Guarantee(self.epsilon, self.delta_, unit=self.unit)
-
     def certify(self) -> Certificate:
         """Return the certificate; computed once."""
         return self._certificate
@@ -88,7 +83,6 @@ class ReportedCounts(Counting, Reader):
 
     @property
     def resolution(self) -> int:
-        """The tokens per unit of frequency."""
         return self.rows.resolution
 
     @property

@@ -212,7 +212,6 @@ class LadderRows(SampledRows):
         return Block(edges, high, low)
 
     def single_rows(self, frequencies: Ints) -> Iterator[Block]:
-        """Yield the row of each frequency, as a block of its own."""
         for i, row in zip(frequencies.tolist(), self._rows_of(frequencies).tolist(), strict=True):
             cells = expand(self._table, np.array([row])) if row <= self._end else next(self._tail.ragged(row, row))
             if len(cells.left):
@@ -266,7 +265,6 @@ class LadderRows(SampledRows):
         return low[place], high[place]
 
     def windows(self, first: int, last: int, level: float) -> Windows:
-        """Return the shortest windows of rows first to last."""
         rows = self._rows_of(np.arange(first, last + 1))
         nearest, farthest = self._windows_of(np.unique(rows), level)
         return Windows(self.resolution, nearest[rows], farthest[rows], first, settled=last == self.last)

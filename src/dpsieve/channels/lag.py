@@ -19,7 +19,7 @@ a divergence, so these two pairs stand for all.
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import accumulate
 from itertools import chain as joined
 
@@ -50,11 +50,13 @@ class Lag:
         return sum((b - a) * m for a, b, m in zip(self.edges, self.edges[1:], self.masses, strict=False))
 
 
-def optimal_lag(steps: Steps, resolution: int) -> Lag:
+@lru_cache(maxsize=64)
+def optimal_lag(epsilon: float, delta: float, resolution: int) -> Lag:
     """Return the distribution of the lag in parts of 1/resolution; it sums to one less a vanishing remainder.
 
     A delta above 1/2 fits once: two units are always reported, and 1 - delta vanishes from row to row.
     """
+    steps = Steps(epsilon, delta)
     if 2 * steps.delta > ONE:
         halves = steps.delta // resolution, (ONE - steps.delta - 1) // resolution
         return Lag([0, resolution, 2 * resolution], list(halves))
@@ -245,7 +247,6 @@ class LagRows(Rows):
         return [start, (low, high)]
 
     def cell_edges(self, low: int, high: int) -> Ints:
-        """Return token edges between which every row is even; see `TokenLaw.cell_edges`."""
         offsets = np.unique(np.append(-np.array(self.lag.edges) % self.resolution, 0))
         units = np.arange(low, high) * self.resolution
         return np.append((units[:, None] + offsets).ravel(), high * self.resolution)

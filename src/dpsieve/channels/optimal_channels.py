@@ -80,7 +80,7 @@ class _Weighted(UnknownKeysChannel):
     def rows(self) -> Rows:
         """The rows of a lag; with a scheme, rows computed step by step."""
         if self.scheme is None:
-            return LagRows(self._parts, lambda: optimal_lag(Steps(self.epsilon, self.delta_), self._parts))
+            return LagRows(self._parts, lambda: optimal_lag(self.epsilon, self.delta_, self._parts))
         return self._sampled(_units(self.epsilon, self.delta_), self.scheme)
 
     def _sampled(self, spread: int, scheme: Scheme) -> Rows:
@@ -135,7 +135,7 @@ class RowsOfUnits(UnknownKeysChannel):
         return LagRows(1, self._lag, step=self.max_rows)
 
     def _lag(self) -> Lag:
-        lag, rows = optimal_lag(Steps(self.epsilon, self.delta_), 1), self.max_rows
+        lag, rows = optimal_lag(self.epsilon, self.delta_, 1), self.max_rows
         return Lag([edge * rows for edge in lag.edges], [mass // rows for mass in lag.masses])
 
 

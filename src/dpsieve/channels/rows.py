@@ -152,7 +152,6 @@ class Rows(WindowedLaw):
         yield from enumerate(self.single_rows(np.arange(row, last + 1)), row)
 
     def row(self, frequency: int) -> Row:
-        """Return one row; with a resolution of one, token by token."""
         if frequency == 0:
             return super().row(0)
         only = np.array([frequency])
@@ -163,11 +162,9 @@ class Rows(WindowedLaw):
         return Row.of(float(self.withheld(only)[0]), edges, mass * np.diff(edges))
 
     def reported(self, frequencies: Ints) -> Floats:
-        """Return the probability of a report for each frequency."""
         return fraction(*self._totals(frequencies))
 
     def withheld(self, frequencies: Ints) -> Floats:
-        """Return the probability of 'nothing' for each frequency, to full relative precision."""
         high, low = self._totals(frequencies)
         return fraction(~high, ~low) + 2.0**-128
 
@@ -188,7 +185,6 @@ class Rows(WindowedLaw):
         return probabilities[place]
 
     def likeliest(self, tokens: Ints) -> tuple[Ints, Floats]:
-        """Return the likeliest frequency of each token, and its probability there; zero if no row has the token."""
         shift = np.zeros_like(tokens)
         if self.last is not None:
             shift = np.maximum(0, (tokens - 1) // self.resolution - self.last - self.spread)

@@ -160,7 +160,6 @@ class StepRows(SampledRows):
         return frequency[place] + shift, best[place]
 
     def windows(self, first: int, last: int, level: float) -> Windows:
-        """Return the shortest windows of rows first to last."""
         nearest, farthest = np.zeros((2, last - first + 1), np.int64)
         for rows in self.ragged(first, last):
             part = slice(rows.first - first, rows.first - first + len(rows))

@@ -12,7 +12,6 @@ from dpsieve import validate
 from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy.certificate import Certificate, formula
-from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.randomness.noise import LARGEST_SCALE, discrete_laplace, laplace_scale
 from dpsieve.randomness.source import Source
@@ -58,11 +57,6 @@ class KeysPerUnit(Mechanism):
         hint = f"Pass how many keys a unit may add, up to {MOST:,}."
         bound = validate.whole("bound", self.bound, low=1, high=MOST, hint=hint)
         validate.store(self, epsilon=epsilon, bound=bound, unit=self.guarantee.unit)
-
-    @cached_property
-    def guarantee(self) -> Guarantee:
-        """The promise to one privacy unit."""
-        return Guarantee(self.epsilon, unit=self.unit)
 
     @property
     def scale(self) -> float:

@@ -27,7 +27,7 @@ from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import ball, upper
 from dpsieve.privacy.certificate import Certificate, formula
-from dpsieve.privacy.guarantee import Contribution, Guarantee, Unit, warn_of_large_delta
+from dpsieve.privacy.guarantee import Contribution, Unit, warn_of_large_delta
 from dpsieve.privacy.mechanism import Counting, Outcome, Reader, Reading, check_tokens
 from dpsieve.randomness import discrete_laplace, rounded_gaussian
 from dpsieve.randomness.noise import LARGEST_SCALE, SMALLEST_SCALE, laplace_scale
@@ -62,9 +62,14 @@ class NoiseReader(Reader):
 
     def read(self, tokens: ArrayLike) -> Reading:
         """Return counts that are not below the least one; the weight is the noisy count, which is unbiased."""
-        counts, half = check_tokens(tokens), self.half_width(0.95)
-        count, low, high = (np.maximum(ends, self.least) for ends in (counts, counts - half, counts + half))
-        return Reading(count, low, high, counts.astype(np.float64))
+        counts = check_tokens(tokens)
+        return Reading(np.maximum(counts, self.least), *self.interval(counts), counts.astype(np.float64))
+
+    def interval(self, tokens: ArrayLike, level: float = 0.95) -> tuple[Ints, Ints]:
+        """Return a confidence interval (low, high) for the true frequency behind each token."""
+        level = validate.between("level", level, 0.0, 1 - 1e-12, hint="Pass a confidence level such as level=0.95.")
+        counts, half = check_tokens(tokens), self.half_width(level)
+        return np.maximum(counts - half, self.least), np.maximum(counts + half, self.least)
 
     def terms(self, tokens: ArrayLike, g: Callable[[Floats], Floats] | None = None) -> Floats:
         """Return the noisy counts, whose sum is unbiased; with a g, its values at the counts, not below zero."""
@@ -156,11 +161,9 @@ class GaussianReader(NoiseReader):
 
     @cached_property
     def deviation(self) -> float:
-        """The standard deviation of the integer noise."""
         return gaussian_deviation(self.scale)
 
     def half_width(self, level: float) -> int:
-        """Return the least h such that the noise is within -h to h with at least this probability."""
         return gaussian_half_width(self.scale, level)
 
 
@@ -194,11 +197,6 @@ class KnownKeys(NoisyCounts, NoiseReader):
         self.scale  # noqa: B018  # raises if the noise would be too large
 
     @cached_property
-    def guarantee(self) -> Guarantee:
-        """The promise to one privacy unit."""
-        return Guarantee(self.epsilon, self.delta, unit=self.unit)
-
-    @cached_property
     def scale(self) -> float:
         """The scale of the discrete Laplace distribution, or sigma."""
         if self.noise == "laplace":
@@ -209,7 +207,6 @@ class KnownKeys(NoisyCounts, NoiseReader):
 
     @cached_property
     def deviation(self) -> float:
-        """The standard deviation of the integer noise."""
         return laplace_deviation(self.scale) if self.noise == "laplace" else gaussian_deviation(self.scale)
 
     def __repr__(self) -> str:
@@ -246,11 +243,9 @@ class KnownKeys(NoisyCounts, NoiseReader):
         return draw_release(self, keys, frequencies, source=source)
 
     def noise_tail(self, x: Floats) -> Floats:
-        """Return P[noise >= x] for whole numbers x."""
         return laplace_tail(x, self.scale) if self.noise == "laplace" else super().noise_tail(x)
 
     def half_width(self, level: float) -> int:
-        """Return the least h such that the noise is within -h to h with at least this probability."""
         if self.noise == "laplace":  # P[|X| > h] = 2 p^(h+1) / (1 + p)
             tail = (1 - level) * (1 + math.exp(-1 / self.scale)) / 2
             return max(0, math.ceil(-math.log(tail) * self.scale * (1 + 1e-12) - 1))

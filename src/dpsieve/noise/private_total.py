@@ -2,7 +2,6 @@
 
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
-from functools import cached_property
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -15,7 +14,7 @@ from dpsieve.channels.optimal_channels import optimal
 from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy.certificate import Certificate, formula
-from dpsieve.privacy.guarantee import Guarantee, Unit
+from dpsieve.privacy.guarantee import Unit
 from dpsieve.privacy.mechanism import Composed, Mechanism, Use, remaining
 from dpsieve.randomness.noise import LARGEST_SCALE, discrete_laplace, laplace_scale
 from dpsieve.randomness.source import Source, resolve
@@ -51,11 +50,6 @@ class PrivateTotal(Mechanism):
         smallest = self.sensitivity / LARGEST_SCALE
         validate.store(self, epsilon=validate.between("epsilon", self.epsilon, smallest, 500.0, hint=hint))
 
-    @cached_property
-    def guarantee(self) -> Guarantee:
-        """The promise to one privacy unit."""
-        return Guarantee(self.epsilon, unit=self.unit)
-
     @property
     def sensitivity(self) -> int:
         """The largest change of the total by one unit."""
@@ -72,7 +66,6 @@ class PrivateTotal(Mechanism):
         return formula(self.guarantee, 0.0 if is_private else 1.0, "balls", "discrete Laplace noise on a total")
 
     def spends(self) -> tuple[Spend, ...]:
-        """Return the curve of the noise."""
         return (DiscreteLaplace(self.scale, self.sensitivity),)
 
     def draw(self, frequencies: ArrayLike, power: float = 1.0, *, source: Source | None = None) -> float:

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -73,7 +73,11 @@ class ReportingTable:
     def probability(self, sums: Ints) -> Floats:
         """Return the reporting probabilities of keys with these sums."""
         rows = np.clip(sums, 0, self.last)
-        return np.where(rows == self.last, 1.0, fraction(self.high[rows], self.low[rows]))
+        return np.where(rows == self.last, 1.0, self._floats[rows])
+
+    @cached_property
+    def _floats(self) -> Floats:
+        return fraction(self.high, self.low)
 
     def crossing(self, probability: float, step: int = 1) -> float:
         """Return the number of steps to a sum with this reporting probability, by linear interpolation."""

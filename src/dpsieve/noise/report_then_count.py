@@ -61,7 +61,6 @@ class ReportThenCountLaw(TokenLaw):
         self.spread = self.reach + self.start + self.offset
 
     def reported(self, frequencies: Ints) -> Floats:
-        """Return the probability of a report for each frequency."""
         return self.table.probability(-(-frequencies // self.step))
 
     def withheld(self, frequencies: Ints) -> Floats:
@@ -71,7 +70,6 @@ class ReportThenCountLaw(TokenLaw):
         return np.where(rows == self.table.last, 0.0, complement)
 
     def cell_probabilities(self, frequencies: Ints, edges: Ints) -> Floats:
-        """Return the probability of each token; see `TokenLaw.cell_probabilities`."""
         middles = np.maximum(frequencies, self.start) + self.offset
         return self.reported(frequencies)[:, None] * self._noise(edges[1:] - middles[:, None])
 
@@ -201,7 +199,6 @@ class ReportThenCount(UnknownKeys):
 
     @property
     def each_key(self) -> Guarantee:
-        """The promise for one key of a unit."""
         return replace(self.guarantee, delta=delta_of_one_key(self.coins))
 
     @cached_property

@@ -22,7 +22,7 @@ from dpsieve.errors import InvalidValue, NotCertified
 from dpsieve.exact.binomial import at_least, below, masses, window
 from dpsieve.noise.sample_threshold_delta import add_remove, replace
 from dpsieve.privacy.certificate import Certificate, formula
-from dpsieve.privacy.guarantee import Guarantee, Unit
+from dpsieve.privacy.guarantee import Unit
 from dpsieve.randomness.coins import binomial
 from dpsieve.randomness.source import Source
 from dpsieve.types import Bools, Floats, Ints
@@ -69,7 +69,6 @@ class BinomialLaw(TokenLaw):
         return (high - low) / (2 * self.rate)
 
     def cell_probabilities(self, frequencies: Ints, edges: Ints) -> Floats:
-        """Return the probability of each token; see `TokenLaw.cell_probabilities`."""
         return np.where(edges[1:] >= self.threshold, masses(frequencies[:, None], edges[1:], self.rate), 0.0)
 
     def likeliest(self, tokens: Ints) -> tuple[Ints, Floats]:
@@ -140,11 +139,6 @@ class SampleThreshold(ReportedCounts):
             given = f"rate={self.rate:g} and threshold={self.threshold} give {exact:.4g}"
             fix = "Pass a larger threshold, or let dpsieve.federated.plan find one."
             raise NotCertified(f"delta={self.delta_:g} does not hold: {given}. {fix}")
-
-    @cached_property
-    def guarantee(self) -> Guarantee:
-        """The promise to one privacy unit."""
-        return Guarantee(self.epsilon, self.delta_, self.neighbours, self.unit)
 
     @property
     def sampling_rate(self) -> float:

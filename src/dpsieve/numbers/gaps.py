@@ -207,7 +207,6 @@ class GapQuantiles(GridQuantiles):
         return formula(self.guarantee, worst, "balls", f"{self.levels:,} picks by the exponential mechanism")
 
     def draw_sorted(self, rows: Ints, source: Source) -> Ints:
-        """Return a point for each of `shares`, in order, from the sorted points of the rows."""
         size = self.grid.size << self._parts
         if self._parts:
             spare = np.uint64(64 - self._parts)

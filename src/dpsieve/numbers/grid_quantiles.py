@@ -85,11 +85,6 @@ class GridQuantiles(Estimating):
         count = "1 quantile" if self.size == 1 else f"{self.size:,} quantiles"
         return f"<{self.name} for {count}, epsilon={shown(self.epsilon)}, delta={shown(self.delta)}>"
 
-    @cached_property
-    def guarantee(self) -> Guarantee:
-        """The guarantee for one privacy unit."""
-        return Guarantee(self.epsilon, self.delta, self.neighbours, self.unit)
-
     def spends(self) -> tuple[Spend, ...]:
         """Return the zCDP budget, or the pure epsilon."""
         return (ZeroConcentrated(self.rho),) if self.rho else super().spends()

@@ -116,7 +116,6 @@ class MeanNoise(NoisySums):
 
     @property
     def distance(self) -> float:
-        """The sensitivity."""
         return self.sensitivity
 
     def draw(self, sums: Ints, source: Source) -> Floats:

@@ -41,7 +41,6 @@ from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import ball, lower, upper
 from dpsieve.numbers.estimate import Estimating
 from dpsieve.privacy.certificate import Certificate, formula
-from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.randomness.noise import LARGEST_SCALE, discrete_laplace, rounded_gaussian
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints
@@ -123,11 +122,6 @@ class NoisySums(Estimating):
             positive_delta(self.delta)
         else:
             validate.positive_epsilon(self.epsilon)
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """The guarantee for one privacy unit."""
-        return Guarantee(self.epsilon, self.delta, self.neighbours, self.unit)
 
     @property
     def size(self) -> int:
@@ -250,7 +244,6 @@ class ScaledNoise(NoisySums):
 
     @cached_property
     def distance(self) -> float:
-        """The l2 distance between the sums of neighbours, in steps, rounded up."""
         return l2_distance(self.changes)
 
     @property

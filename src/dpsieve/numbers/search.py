@@ -134,7 +134,6 @@ class QuantileSearch(GridQuantiles):
         return tuple(DiscreteLaplace(scale, change, depth) for change, scale in pairs)
 
     def draw_sorted(self, rows: Ints, source: Source) -> Ints:
-        """Return a point for each of `shares`, in order, from the sorted points of the rows."""
         points, draw = [], discrete_gaussian if self.rho else discrete_laplace
         for share, scale in zip(self.shares, self.noise_scales, strict=True):
             noise = draw(scale, self.grid.depth, source=source) * _grain(share, self.neighbours)
@@ -216,11 +215,6 @@ class NoisyRanks(Mechanism):
         return f"<noisy ranks: {self.purpose}, {noise}, {self.guarantee}>"
 
     @property
-    def guarantee(self) -> Guarantee:
-        """The guarantee for one privacy unit."""
-        return Guarantee(self.epsilon, self.delta, "replace", self.unit)
-
-    @property
     def rows(self) -> float:
         """The standard deviation of the noise, in rows."""
         return RANK_NOISE / self.weight
@@ -235,8 +229,12 @@ class NoisyRanks(Mechanism):
         worst = gaussian_delta(RANK_NOISE, self.epsilon, _distance(self.comparisons, self.weight))
         return formula(self.guarantee, worst, "balls", f"{self.comparisons:,} noisy comparisons")
 
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        """The guarantee when one row is replaced."""
+        return Guarantee(self.epsilon, self.delta, "replace", self.unit)
+
     def spends(self) -> tuple[Spend, ...]:
-        """Return the curve of the noise."""
         return (Gaussian(RANK_NOISE, _distance(self.comparisons, self.weight)),)
 
     def counts(self, values: Floats, points: Floats, source: Source) -> Floats:

@@ -171,19 +171,38 @@ class Release(Publication):
         exact = partial(self._reader.sum_interval, tokens[some], factors[some], g)
         return EstimatedSum(value, lambda: self._reader.errors(tokens[some], factors[some], g), exact)
 
+    def intervals(self, level: float = 0.95) -> pa.Table:
+        """Return the keys with `low` and `high`, the ends of their confidence intervals at this level.
+
+        Those of the table have 95 %. Releases of sketches have these alone, as all of theirs hold at once.
+
+        >>> import dpsieve as ds
+        >>> release = ds.channels.known_keys(1.0).release(["tea"], [900])
+        >>> narrow, wide = (release.intervals(level) for level in (0.5, 0.999))
+        >>> wide["high"][0].as_py() - wide["low"][0].as_py(), narrow["high"][0].as_py() - narrow["low"][0].as_py()
+        (14, 2)
+        """
+        low, high = self._interval(level)
+        return self.keys.append_column("low", as_arrow(low)).append_column("high", as_arrow(high))
+
+    def _interval(self, level: float) -> tuple[Ints, Ints]:
+        last: Any = self.mechanism.last
+        if not hasattr(last, "interval"):
+            fix = "Compare the columns low and high instead."
+            raise InvalidType(f"level is for releases from a channel or of known keys. {fix}", argument="level")
+        ends: tuple[Ints, Ints] = last.interval(self._tokens(), level)
+        return ends
+
     def rank(self, key: Any, level: float = 0.95) -> Rank:
-        """Return where a reported key stands among the others, by frequency; for releases from a channel.
+        """Return where a reported key stands among the others, by frequency; for releases with `intervals`.
 
         `key` is a value of the key column, or for several columns a tuple of them. The bounds are for the rank of the
         true frequencies among the reported keys: intervals of all these keys, each at 1 - (1 - level) / n, hold
         together with probability at least `level`, and they say which keys must and which may be above this one.
         """
-        last: Any = self.mechanism.last
-        if not hasattr(last, "interval"):
-            raise InvalidType("rank is for releases from a channel. Compare the columns low and high instead.")
         level = validate.between("level", level, 0.0, 1.0, hint="Pass a confidence level such as level=0.95.")
         tokens, place = self._tokens(), self._place(key)
-        low, high = last.interval(tokens, 1 - (1 - level) / len(tokens))
+        low, high = self._interval(1 - (1 - level) / len(tokens))
         others = np.arange(len(tokens)) != place
         count = int(self._reader.read(tokens).count[place])
         return Rank(

@@ -37,7 +37,7 @@ from dpsieve.estimation.estimated_sums import noise_interval
 from dpsieve.exact.balls import first_whole
 from dpsieve.noise.known_keys import laplace_deviation, laplace_tail
 from dpsieve.privacy.certificate import Certificate, formula
-from dpsieve.privacy.guarantee import Guarantee, unit_words
+from dpsieve.privacy.guarantee import unit_words
 from dpsieve.privacy.mechanism import Counting, Drawn, Outcome, Reader, Reading, check_tokens, only_number
 from dpsieve.randomness.noise import discrete_laplace, laplace_scale
 from dpsieve.randomness.source import Source
@@ -142,10 +142,6 @@ class PrivateSketch(Counting):
     counters: Annotated[int, is_whole(1, MOST_COUNTERS, "Pass the size of the sketch.")]
     _: KW_ONLY
     unit: str = ""
-
-    @property
-    def guarantee(self) -> Guarantee:
-        return Guarantee(self.epsilon, self.delta, unit=self.unit)
 
     @property
     def most_keys(self) -> int:

@@ -60,7 +60,6 @@ class SketchSum(LaplaceSketch):
 
     @property
     def resolution(self) -> int:
-        """The tokens per unit of frequency."""
         return self.parts
 
     @property

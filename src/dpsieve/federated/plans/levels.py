@@ -36,7 +36,6 @@ from dpsieve.federated.plans.search import Search, least_costly
 from dpsieve.noise.sample_threshold import BinomialLaw, check_rate, check_threshold, rounded_delta
 from dpsieve.noise.sample_threshold_delta import add_remove
 from dpsieve.privacy.certificate import Certificate, Method, formula
-from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.types import Floats
 from dpsieve.validate import Neighbours, Relation, is_choice, is_whole
 
@@ -77,10 +76,6 @@ class LevelPlan(ReportedCounts):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_secrecy(self.protocol, self.secret_levels)
-
-    @cached_property
-    def guarantee(self) -> Guarantee:
-        return Guarantee(self.epsilon, self.delta_, self.neighbours, self.unit)
 
     @property
     def rate(self) -> float:

@@ -175,7 +175,7 @@ def pair_deviations(rows: BoundedRows, pairs: int, grid: DyadicGrid, sigma: floa
     >>> from dpsieve.testing import insecure_source
     >>> rows = BoundedRows(np.array([[0.0], [1.0]] * 500), 0.0, 1.0)
     >>> pair_deviations(rows, 1, DyadicGrid(1e-3, 2.0, 8, "log"), 1.0, insecure_source(1)).round(1).tolist()
-    [0.9]
+    [1.0]
     """
     medians = []
     for differences in pair_differences(rows, pairs):
