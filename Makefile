@@ -89,7 +89,7 @@ bench-peers: $(PEERS:%=.venv-peer-%/.done) $(VENV)/.bench
 	$(BIN)/python benchmarks/means.py
 
 # Build the site, offline and strictly: a broken link or an undocumented public name is an error.
-docs: $(VENV)/.docs
+docs: $(VENV)/.dev
 	$(BIN)/python docs/tools/build.py
 
 # Draw the pictures of the pages in docs/ anew.

@@ -123,7 +123,7 @@ def bounding(log: pa.Table) -> alt.Chart:
         table = ds.release(log, **asked, source=insecure_source(bound)).table
         counts = dict(zip(table["query"].to_pylist(), table["count"].to_pylist(), strict=True))
         rows.append({"keys per user": bound, "users": counts[key], "line": "released count"})
-        rows.append({"keys per user": bound, "users": true, "line": "users who hold the key"})
+        rows.append({"keys per user": bound, "users": true, "line": "users with the key"})
     title = "The count of the most common made-up search, by the bound on keys per user"
     return curves(rows, "keys per user", "users", "line", title, x=alt.Scale(type="log"))
 

@@ -8,7 +8,7 @@ import inspect
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -280,9 +280,11 @@ def _cell(text: str | None) -> str:
 def error_pages() -> dict[str, str]:
     """Return a page per class of errors: what it means, and every message with its fix, read from the source."""
     messages: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for path in sorted(SOURCE.rglob("*.py")):
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py"))}
+    made = _made_elsewhere(trees.values())
+    for path, tree in trees.items():
         package = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-        for kind, text in _messages(ast.parse(path.read_text(encoding="utf-8"))):
+        for kind, text in _messages(tree, made):
             if text not in messages[kind][package]:
                 messages[kind][package].append(text)
     return {name: _error(name, kind, messages[name]) for name, kind in ERRORS.items()}
@@ -300,21 +302,42 @@ def _error(name: str, kind: type, messages: dict[str, list[str]]) -> str:
     return text
 
 
-def _messages(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Yield class and message of every error that a module makes; local names with one text are filled in."""
+def _made_elsewhere(trees: Iterable[ast.Module]) -> dict[str, list[str]]:
+    """Return what functions that make messages return, by their name."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for function in (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+        texts = _assigned(function)
+        for node in _own(function):
+            if isinstance(node, ast.Return) and node.value is not None and (text := _template(node.value, texts)):
+                found[function.name].append(text)
+    return found
+
+
+def _assigned(function: ast.AST) -> dict[str, ast.expr]:
+    """Return the local names of a function with what they are set to last."""
+    return {
+        node.targets[0].id: node.value
+        for node in _own(function)
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name)
+    }
+
+
+def _messages(tree: ast.Module, made: Mapping[str, list[str]]) -> Iterator[tuple[str, str]]:
+    """Yield class and message of every error and warning of a module; local names with one text are filled in."""
     for function in [tree, *(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))]:
-        body = list(_own(function))
-        texts = {
-            node.targets[0].id: node.value
-            for node in body
-            if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name)
-        }
-        for node in body:
-            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.func.id not in ERRORS:
+        texts = _assigned(function)
+        for node in _own(function):
+            if not isinstance(node, ast.Call) or not node.args:
                 continue
-            text = _template(node.args[0], texts) if node.args else None
-            if text and " " in text:
-                yield node.func.id, text
+            kind = node.func.id if isinstance(node.func, ast.Name) else ""
+            if kind == "warn_caller":
+                kind = "PrivacyWarning"
+            if kind not in ERRORS:
+                continue
+            given, text = node.args[0], _template(node.args[0], texts)
+            maker = getattr(given, "func", None)
+            elsewhere = made.get(getattr(maker, "attr", getattr(maker, "id", "")), [])
+            yield from ((kind, one) for one in ([text] if text else elsewhere) if " " in one)
 
 
 def _own(function: ast.AST) -> Iterator[ast.AST]:
