@@ -30,6 +30,10 @@ def make_hitting(selector, epsilon, delta):
     return hitting_keys(epsilon, delta, selector.max_keys, K, selector=selector)
 
 
+def replace_one_key(picks):
+    return picks._replace(one_key=True)
+
+
 TOP, HITTING = Picks(K, (0.34, 0.85), make_top), Picks(K, (0.5,), make_hitting, hitting_lower(K))
 
 
@@ -126,6 +130,20 @@ def test_the_share_follows_how_common_keys_are():
     assert answers[0] == answers[1] and answers[0].mechanism.units == math.ceil(
         2 * choose(picks=TOP, typical_keys=8)._after_choices("renyi", 8, 0.34).selector.users_needed(8)
     )
+
+
+@pytest.mark.parametrize("picks", [replace_one_key(TOP), replace_one_key(HITTING)], ids=["top", "hitting"])
+def test_units_with_one_key_need_no_picks_unless_keys_are_common(picks):
+    rare = Pairs.of([[u % 200] for u in range(3000)])
+    chosen = choose(picks=picks).draw(rare, insecure_source(1)).mechanism
+    left = 0.96 if picks.k == K and len(picks.shares) > 1 else 0.98
+    assert chosen.last.name == "top_tokens" and chosen.last.selector.epsilon == pytest.approx(left)
+    assert chosen.certify().worst <= DELTA and from_json(chosen.to_json()) == chosen
+    common = choose(picks=picks).draw(Pairs.of([[u % 5] for u in range(30_000)]), insecure_source(1)).mechanism
+    assert common.last.name == ("top_k" if len(picks.shares) > 1 else "top_tokens")
+    public = SelectorChoice("auto", EPSILON, DELTA, 1, typical_keys=1, picks=picks).public  # each row is a unit
+    named = choose("one_key", picks=picks).public
+    assert public.mechanism == named.mechanism and public.mechanism.selector.epsilon == EPSILON
 
 
 def test_a_steep_mechanism_pays_with_epsilon(monkeypatch):

@@ -179,13 +179,45 @@ def test_the_rate_of_keys_that_one_unit_alone_holds(mechanism):
 
 
 @pytest.mark.parametrize("call", [ds.top_k, ds.hitting_set])
-def test_the_rate_after_private_choices(call):
+@pytest.mark.parametrize(
+    ("keys", "method", "mechanism"),
+    [(4, "auto", None), (1, "auto", "top_tokens"), (4, "one_key", "top_tokens"), (4, "renyi", None)],
+)
+def test_the_rate_after_private_choices(call, keys, method, mechanism):
     """As above for picks, at most 1,000 of which are far more than the keys that show."""
     delta, units = 0.05, 4000
-    data = log([(u, f"{u} {k}") for u in range(units) for k in range(4)])
-    made = call(data, **COLUMNS, k=1000, epsilon=1.0, delta=delta, max_keys_per_unit=4)
+    data = log([(u, f"{u} {k}") for u in range(units) for k in range(keys)])
+    made = call(data, **COLUMNS, k=1000, epsilon=1.0, delta=delta, max_keys_per_unit=4, method=method)
     shown = {key.split()[0] for key in made.table["drink"].to_pylist()}
     assert 0 < len(shown) <= binomial_band(units, delta)[1]
+    assert mechanism in (None, made.mechanism.last.name)
+
+
+@pytest.mark.parametrize("call", [ds.top_k, ds.hitting_set])
+def test_units_with_one_key_get_the_keys_of_a_release(call, tmp_path):
+    """5,000 units with one key each, by a Zipf law: picks would leave the selection 85 % of a unit's weight at most."""
+    keys = np.random.default_rng(2).zipf(1.6, 5_000)
+    data = pa.table({"user": np.arange(5_000), "drink": keys})
+    budget = {"epsilon": 1.0, "delta": 1e-8}
+    made = call(data, **COLUMNS, k=40, **budget)
+    assert made.mechanism.last.name == "top_tokens" and "units typically hold 1 key" in made.notes.reason
+    expected, found = (
+        ds.release(data, **COLUMNS, **budget).top(40).column(0).to_pylist(),
+        made.table["drink"].to_pylist(),
+    )
+    assert set(found[:5]) == set(expected[:5]) == {1, 2, 3, 4, 5} and abs(len(found) - len(expected)) <= 12
+    assert (made.guarantee.epsilon, made.guarantee.delta) == (1.0, 1e-8)
+    again = type(made).load(made.save(tmp_path / "out"))
+    assert again.table.equals(made.table) and again.mechanism == made.mechanism
+    rows = call(data, key="drink", privacy_unit="row", k=5, **budget)
+    assert rows.mechanism.name == "top_tokens" and rows.mechanism.selector.epsilon == 1.0  # no private choices
+
+
+def test_counts_of_a_top_k_are_of_all_keys_of_a_unit():
+    """Tokens are counts of units bounded to one key, so with counts=True keys are picked."""
+    data = log([(u, "water") for u in range(3000)] + [(u, "tea") for u in range(600)])
+    top = ds.top_k(data, **COLUMNS, k=2, counts=True, **BUDGET)
+    assert top.mechanism.last.name == "top_k" and abs(top.table["count"][0].as_py() - 3000) < 500
 
 
 def test_the_ledger_is_charged_once_and_first(tmp_path):

@@ -26,7 +26,7 @@ from dpsieve.types import Bools, Ints
 from dpsieve.validate import SMALLEST_DELTA, SMALLEST_EPSILON, check_budget, check_max_keys
 
 SHARE_FOR_SIZE = 0.01  # of epsilon, for the private median
-_USUAL, _SPREAD = 5, 1.2  # of the prior of that median, log-normal
+_USUAL, _SPREAD = 5, 2.0  # of the prior of that median, log-normal
 # Per name: the module and name of the maker, and whether it accepts `typical_keys` and `share`.
 _MAKERS = {
     "greedy": ("discovery.greedy", "greedy", False),
