@@ -155,9 +155,8 @@ class KeyRequest(Request):
         form="COLUMN",
     )  # fmt: skip
     where: str | None = argument(
-        "the condition on a row under which it counts, in SQL, such as \"country = 'DE'\"; see docs/rows.md.", None,
-        form="SQL",
-    )  # fmt: skip
+        "the condition on a row under which it counts, in SQL, such as \"country = 'DE'\".", None, form="SQL"
+    )
     max_keys_per_unit: Any = argument("the number of keys that a unit may add.", 1, alias="max-keys")
     min_units: int = argument(
         "never publish a key that fewer units hold, as counted under the bound on keys per unit: a hard floor on top "
@@ -170,8 +169,7 @@ class KeyRequest(Request):
         validate.store(self, rows=make_row_expressions(self.where, self.key, self.privacy_unit))
         validate.store(self, key=key_columns(tuple(self.key) if isinstance(self.key, Mapping) else self.key))
         hint = "Pass the least number of units of a published key, such as min_units=10."
-        floor = validate.whole("min_units", self.min_units, low=1, high=10**6, hint=hint)
-        validate.store(self, min_units=floor)
+        validate.store(self, min_units=validate.whole("min_units", self.min_units, low=1, high=10**6, hint=hint))
         if self.privacy_unit and set(self.privacy_unit) <= set(self.key):
             raise InvalidValue("privacy_unit is among the keys, so every unit would be published. Name another column.")
 
