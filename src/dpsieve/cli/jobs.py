@@ -14,8 +14,8 @@ from dpsieve.jobs import number_request, request
 from dpsieve.jobs.table_request import TableRequest
 
 from dpsieve.cli.options import (  # isort: skip
-    AsJson, Data, DryRun, EngineName, Format, Header, LedgerPath, Memory, Note, OptionalData, Out, TableName, Top,
-    Verbose, engine_for, open_data, parse_numbers, parse_values, request_parameters, with_parameters,
+    AsJson, Data, DryRun, EngineName, Format, Header, KeyExpression, LedgerPath, Memory, Note, OptionalData, Out,
+    TableName, Top, Verbose, engine_for, open_data, parse_numbers, parse_values, request_parameters, with_parameters,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -130,6 +130,8 @@ def _command(name: str, job: Job) -> Callable[..., None]:
     }
     if job.request not in (number_request.SumRequest, number_request.MeanRequest, number_request.QuantileRequest):
         kinds["top"] = (Top, 10)
+    if issubclass(job.request, request.KeyRequest):
+        kinds = {"key_expression": (KeyExpression, None), **kinds}
     if job.request is number_request.DistributionRequest:
         kinds = {"quantile": (_SHOWN, "0.05,0.25,0.5,0.75,0.95"), **kinds}
 

@@ -53,6 +53,14 @@ Format = Annotated[
 ]
 Header = Annotated[str | None, typer.Option(help="The header line that CSV data lacks, such as user,query.")]
 LedgerPath = Annotated[Path | None, typer.Option("--ledger", help="The ledger to charge; see dpsieve ledger create.")]
+KeyExpression = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--key-expression",
+        metavar="NAME=SQL",
+        help="A derived column of the key, such as \"day=date_trunc('day', ts)\".",
+    ),
+]
 Memory = Annotated[str | None, typer.Option(help="Memory for the scan, such as 500MB; beyond it, disk.")]
 Note = Annotated[str, typer.Option(help="What this is for; kept in the ledger.")]
 Out = Annotated[
@@ -82,6 +90,8 @@ def _parameter(field: "Field[Any]") -> inspect.Parameter:
     help_text = field.metadata["help"][:1].upper() + field.metadata["help"][1:].replace("`", "")
     option = typer.Option(*names, help=help_text, **more)
     default = inspect.Parameter.empty if field.default is MISSING else field.default
+    if field.name == "key":  # unless there is --key-expression
+        default, kind = None, list[str] | None
     keyword = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(field.name, keyword, default=default, annotation=Annotated[kind, option])
 
@@ -117,10 +127,8 @@ def parse_values(request: "type[Request]", values: dict[str, Any]) -> dict[str, 
         pairs = [given["bounds"]] if isinstance(given["bounds"], str) else given["bounds"]
         numbers = [parse_numbers("bounds", pair, "0,100") for pair in pairs]
         given["bounds"] = numbers[0] if len(numbers) == 1 else numbers
-    if expressions := given.pop("key_expression", None):
-        from dpsieve.jobs.request import add_expressions
-
-        given["key"] = add_expressions(given.get("key"), expressions)
+    if "key" in given:
+        given["key"] = _with_expressions(given["key"] or [], values.pop("key_expression", None) or [])
     if "quantile" in given:
         quantiles = parse_numbers("quantile", given["quantile"], "0.5,0.9")
         given["quantile"] = quantiles[0] if len(quantiles) == 1 else quantiles
@@ -132,6 +140,19 @@ def parse_values(request: "type[Request]", values: dict[str, Any]) -> dict[str, 
 
         given["known_keys"] = read_known(given["known_keys"], given.get("key") or [given["column"]])
     return given
+
+
+def _with_expressions(key: list[str], expressions: list[str]) -> list[str] | dict[str, str]:
+    """Return the columns of a key, and those that are derived by expressions, written as NAME=SQL."""
+    if not key and not expressions:
+        raise InvalidValue("--key is missing. Name the column to publish, such as --key query.")
+    pairs = [(name.strip(), text) for name, _, text in (each.partition("=") for each in expressions)]
+    if any(not name or not text for name, text in pairs):
+        fix = "Pass --key-expression \"day=date_trunc('day', ts)\"."
+        raise InvalidValue(f"--key-expression has no name or no expression. {fix}")
+    if len({name for name, _ in pairs} | set(key)) < len(pairs) + len(key):
+        raise InvalidValue("--key and --key-expression name a column twice. Choose other names.")
+    return {name: name for name in key} | dict(pairs) if pairs else key
 
 
 def parse_numbers(option: str, text: str, example: str) -> list[float]:

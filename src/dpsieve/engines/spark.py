@@ -33,7 +33,7 @@ from dpsieve.engines.engine import Aggregation, Columns, Engine
 from dpsieve.engines.inputs.files import Files, common_header, field_names, is_text
 from dpsieve.engines.inputs.frames import is_spark, open_source, unchanged
 from dpsieve.engines.sql.columns import Column
-from dpsieve.engines.sql.dialects import BUILTIN, columns_for, query_for, table_columns
+from dpsieve.engines.sql.dialects import BUILTIN, columns_for, query_for
 from dpsieve.engines.sql.queries import bounded_query, places_query
 from dpsieve.engines.sql.totals import amount_names
 from dpsieve.engines.true_data import Counted, CountedByBound, units_by_place
@@ -109,7 +109,9 @@ class Spark(Engine):
         texts = not is_spark(data) and is_text(open_source(data))
         columns.of_table.check_present([name for name, _ in types], listed=not texts)
         if columns.rows is not None:
-            frame = _guard(lambda: _derive(frame, dict(types), columns))
+            from dpsieve.engines.sql.row_frames import derive
+
+            frame = _guard(lambda: derive(frame, dict(types), columns))
             types = _types(frame)
         return frame, columns_for("spark", dict(types), columns, texts=texts)
 
@@ -335,21 +337,6 @@ def _in_utf8(field: Any, columns: Columns) -> str:
     escaped = _builtin(f"concat('{ESCAPE}', {_builtin(f'hex({bytes_})')})")
     escaped = f"CAST({escaped} AS {kind if kind.startswith('string') else 'STRING'})"
     return f"CASE WHEN {name} IS NULL OR ({usual}) THEN {name} ELSE {escaped} END AS {name}"
-
-
-def _derive(frame: Any, types: dict[str, str], columns: Columns) -> Any:
-    """Return a frame with the rows and columns that expressions of a user make."""
-    from dpsieve.engines.sql.row_writer import write_rows
-
-    assert columns.rows is not None
-    names = [field.name for field in frame.schema.fields]
-    inner = {name: f"c{i}" for i, name in enumerate(names)}
-    given = table_columns("spark", types, columns.of_table.names)
-    table = {name: Column(name, inner[name], column.type) for name, column in given.items()}
-    where, derived = write_rows("spark", columns.rows, table)
-    plain = frame.toDF(*inner.values())
-    chosen = [derived[name][0] if name in derived else inner[name] for name in columns.names]
-    return (plain.where(where) if where else plain).selectExpr(*chosen).toDF(*columns.names)
 
 
 def _check_executors(session: Any) -> None:

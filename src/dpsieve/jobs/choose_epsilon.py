@@ -118,7 +118,8 @@ def choose_epsilon(
     (power, largest), other = (_EPSILONS, "delta") if name == "epsilon" else (_DELTAS, "epsilon")
 
     def request(value: float) -> ReleaseRequest:
-        return ReleaseRequest(key=("any key",), **{name: value, other: given}, **shared)
+        budget: Any = {name: value, other: given}
+        return ReleaseRequest(key=("any key",), **budget, **shared)
 
     request(largest)  # raises for wrong arguments
 

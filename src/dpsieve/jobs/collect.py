@@ -23,8 +23,9 @@ from dpsieve.federated.server.distribution import Distribution, Quantiles
 from dpsieve.federated.server.histogram import Histogram, contribution, reason
 from dpsieve.federated.server.simulated_clients import string_type
 from dpsieve.federated.server.trie import TrieHeavyHitters, TrieRelease, describe_levels
+from dpsieve.jobs.key_columns import read_known_keys
 from dpsieve.jobs.preview import Preview
-from dpsieve.jobs.request import document, read_known_keys
+from dpsieve.jobs.request import document
 from dpsieve.jobs.run import Plan, run
 from dpsieve.jobs.table import Table, check_columns
 from dpsieve.privacy.guarantee import Contribution

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.jobs.request import Request, argument, make_row_expressions
+from dpsieve.jobs.key_columns import make_row_expressions
+from dpsieve.jobs.request import Request, argument
 from dpsieve.validate import Neighbours
 
 if TYPE_CHECKING:

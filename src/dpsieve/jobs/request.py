@@ -6,20 +6,17 @@ trusts it. This module imports neither NumPy nor Arrow at the top, so that `dpsi
 """
 
 import inspect
-import os
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar, cast, get_args
 
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.jobs.key_columns import key_columns, make_row_expressions, read_known_keys
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from dpsieve.engines.engine import Columns
     from dpsieve.engines.sql.row_expressions import RowExpressions
     from dpsieve.privacy.guarantee import Contribution
@@ -155,16 +152,11 @@ class KeyRequest(Request):
     key: tuple[str, ...] = argument(
         "the column to publish, or several. Rows with a null key are left out. A dict such as {'day': "
         "\"date_trunc('day', ts)\", 'country': 'country'} derives columns by SQL expressions of one row.",
-        None, form="COLUMN",
-    )  # fmt: skip
-    key_expression: tuple[str, ...] | None = argument(
-        "a derived column of the key, such as \"day=date_trunc('day', ts)\": a name and an SQL expression of one row.",
-        None, form="NAME=SQL",
+        form="COLUMN",
     )  # fmt: skip
     where: str | None = argument(
-        "the condition on a row under which it counts, in SQL, such as \"country = 'DE'\"; see docs/rows.md.", None,
-        form="SQL",
-    )  # fmt: skip
+        "the condition on a row under which it counts, in SQL, such as \"country = 'DE'\".", None, form="SQL"
+    )
     max_keys_per_unit: Any = argument("the number of keys that a unit may add.", 1, alias="max-keys")
     min_units: int = argument(
         "never publish a key that fewer units hold, as counted under the bound on keys per unit: a hard floor on top "
@@ -174,13 +166,10 @@ class KeyRequest(Request):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        key = add_expressions(self.key, self.key_expression)
-        rows = make_row_expressions(self.where, key, self.privacy_unit)
-        validate.store(self, key=_key_columns(tuple(key) if isinstance(key, Mapping) else key), rows=rows)
-        validate.store(self, key_expression=rows.keys if rows is not None and rows.keys else None)
+        validate.store(self, rows=make_row_expressions(self.where, self.key, self.privacy_unit))
+        validate.store(self, key=key_columns(tuple(self.key) if isinstance(self.key, Mapping) else self.key))
         hint = "Pass the least number of units of a published key, such as min_units=10."
-        floor = validate.whole("min_units", self.min_units, low=1, high=10**6, hint=hint)
-        validate.store(self, min_units=floor)
+        validate.store(self, min_units=validate.whole("min_units", self.min_units, low=1, high=10**6, hint=hint))
         if self.privacy_unit and set(self.privacy_unit) <= set(self.key):
             raise InvalidValue("privacy_unit is among the keys, so every unit would be published. Name another column.")
 
@@ -439,55 +428,3 @@ class TopKRequest(HittingSetRequest):
         if self.counts and self.method not in ("auto", "renyi", "renyi_two_rounds"):
             fix = "Use method='auto', 'renyi' or 'renyi_two_rounds', or leave counts out."
             raise InvalidValue(f"counts needs a method that shares its budget. {fix}")
-
-
-def add_expressions(key: Any, expressions: Any) -> Any:
-    """Return the key with derived columns that are written as NAME=SQL."""
-    if not expressions:
-        return key
-    if isinstance(expressions[0], tuple):  # of a request that is made again
-        return {name: name for name in key} | dict(expressions)
-    pairs = [str(each).partition("=") for each in expressions]
-    if any(not name or not text for name, _, text in pairs):
-        fix = "Pass a name and an SQL expression, such as key_expression=[\"day=date_trunc('day', ts)\"]."
-        raise InvalidValue(f"key_expression has no name or no expression. {fix}", argument="key_expression")
-    plain = (
-        dict(key)
-        if isinstance(key, Mapping)
-        else {name: name for name in ([key] if isinstance(key, str) else key or ())}
-    )
-    made = {name.strip(): text for name, _, text in pairs}
-    if len(made) < len(pairs) or made.keys() & plain.keys():
-        raise InvalidValue("key_expression names a column twice. Choose other names.", argument="key_expression")
-    return plain | made
-
-
-def make_row_expressions(where: Any, key: Any, unit: tuple[str, ...]) -> "RowExpressions | None":
-    """Return the checked condition and derived columns of a key, which may be a mapping; None where there are none."""
-    derived = {name: text for name, text in key.items() if name != text} if isinstance(key, Mapping) else {}
-    if where is None and not derived:
-        return None
-    from dpsieve.engines.sql.row_expressions import row_expressions
-
-    return row_expressions(where, derived, unit)
-
-
-def _key_columns(key: Any) -> tuple[str, ...]:
-    from dpsieve.values.keys import check_names
-
-    hint = "Name the column to publish, such as key='query', or several."
-    if key is None:
-        raise InvalidValue(f"key is missing. {hint}", argument="key")
-    names = (key,) if isinstance(key, str) else key
-    if not isinstance(names, Sequence) or not names:
-        raise InvalidType(f"key must be a column name or a list of them. {hint}")
-    columns = [validate.text("key", name, hint=hint) for name in names]
-    check_names(columns)
-    return tuple(columns)
-
-
-def read_known_keys(keys: Any, columns: tuple[str, ...]) -> "pa.Table":
-    """Return a public list of keys, or those in a file whose path is given, as a table with these columns."""
-    from dpsieve.values.keys import known_table, read_known
-
-    return known_table(read_known(Path(keys), list(columns)) if isinstance(keys, os.PathLike) else keys, columns)

@@ -319,11 +319,7 @@ def _baseline(channel: ReportedCounts) -> tuple[Share, Reported | None]:
     A unit that changes r rows of a key needs noise and threshold r times as large. Sampled keys have no baseline here.
     """
     if isinstance(channel, Floored):
-        share, above = _baseline(channel.mechanism)
-        law = (
-            None if above is None else lambda n: np.where(n > channel.shift, above(np.maximum(n - channel.shift, 1)), 0)
-        )
-        return share, law
+        return _baseline(channel.mechanism)[0], None  # a stability histogram has no floor
     keys, rows = getattr(channel, "max_keys", 1), getattr(channel, "max_rows", 1)
     whole = channel.guarantee
     share = Share(whole.epsilon, whole.delta) if keys == 1 else _best_share(keys, whole)
