@@ -190,6 +190,7 @@ add("discover: automatic, typically 30 keys", discover, ds.discover, typical_key
 add("discover: two key columns", discover, ds.discover, key=["a", "b"])
 add("discover: hitting set", discover, ds.hitting_set, k=2)
 add("discover: top 2", discover, ds.top_k, k=2)
+add("discover: top 2 of rows", discover, ds.top_k, privacy_unit="row", max_keys_per_unit=None, k=2)
 for mechanism in ("auto", "renyi", "renyi_two_rounds"):
     add(f"discover: top 2 with counts, {mechanism}", discover, ds.top_k, method=mechanism, k=2, counts=True)
 

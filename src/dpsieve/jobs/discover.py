@@ -101,7 +101,8 @@ def top_k(
     First keys are discovered, then k of them are picked by noisy order. `max_keys_per_unit` bounds what a unit adds to
     the discovery; the order counts all its keys. Fewer than k rows mean that fewer keys were discovered; `notes.rarer`
     then says how common a key must be. A Renyi selector ('auto' takes one) shares one budget with the picks, and a
-    private answer to whether k keys are common decides its share; others get half of epsilon and delta.
+    private answer to whether k keys are common decides its share; others get half of epsilon and delta. Where units
+    typically hold one key, the keys with the largest counts of the optimal channel are taken instead of picks.
 
     [arguments]
 
