@@ -1,4 +1,4 @@
-"""The Release: keys, counts and intervals, and nothing that was not made private."""
+"""The Release: keys, counts and intervals."""
 
 import re
 from collections.abc import Callable
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 _SEARCH_ALL = 1 << 17
 BOUNDS = ("at most", "exact")
-"""What `high` is: all that is known, or the end of an interval around the count."""
+"""What `high` is: the only bound known, or the end of an interval around the count."""
 _ADDS = re.compile(
     r"at most ([\d,]{1,20}) (?:keys?|of the published keys, those found most common first), "
     r"(?:once|([\d,]{1,20}) rows) each"
     r"(?:, chosen privately)?(?:; coverage is too uncertain to state)?",
     re.ASCII,
-)  # what jobs say that a unit adds
+)  # the contribution of a unit, in the notes of jobs
 _CLIENT = re.compile(r"one string|one value(?: of a public list of [\d,]{1,20})?", re.ASCII)  # of a collection
 _FIX = "Use the release as it was made."
 
@@ -122,12 +122,12 @@ class Release(Publication):
         A frequency is the true one after units were cut to what each may add, as in the table.
 
         From a channel, it is the sum over reported keys of the maximum-likelihood estimate g(i) / pi_i (Cohen et al.
-        2021, Section 7). Keys too rare to be reported are missed, so the estimate leans low; `estimation` tells by how
-        much. Other mechanisms say in `terms` what their tokens add.
+        2021, Section 7). Keys too rare to be reported are missed, so the estimate is biased down; `estimation` has the
+        bias. Other mechanisms define in `terms` what their tokens add.
 
         The result is a float with `bias`, `variance`, `standard_error` and `interval(level)`: those of the noise and
-        of the sampling, from the rows of the channel (see `dpsieve.estimation.sum_errors`). What keys that are too rare
-        to show would add is not in them. For few keys the interval has at least its level, given that these keys were
+        of the sampling, from the rows of the channel (see `dpsieve.estimation.sum_errors`). Keys too rare to be
+        reported are not included. For few keys the interval has at least its level, given that these keys were
         reported: for one it is that of the table, for several the laws of their noise are convolved.
 
         Args:
@@ -171,7 +171,7 @@ class Release(Publication):
 
         `key` is a value of the key column, or for several columns a tuple of them. The bounds are for the rank of the
         true frequencies among the reported keys: intervals of all these keys, each at 1 - (1 - level) / n, hold
-        together with probability at least `level`, and they say which keys must and which may be above this one.
+        together with probability at least `level`, and they state which keys must and which may be above this one.
         """
         level = validate.between("level", level, 0.0, 1.0, hint="Pass a confidence level such as level=0.95.")
         tokens, place = self._tokens(), self._place(key)
@@ -205,7 +205,7 @@ class Release(Publication):
         return rank_chart(self)
 
     def check(self) -> None:
-        """Raise unless keys are distinct and sorted, tokens possible, and the other columns what these tell."""
+        """Raise unless keys are distinct and sorted, tokens possible, and the other columns computed from these."""
         keys = key_table(self.keys)
         check_published(keys)
         if self.notes.coverage is not None and not self.mechanism.reports_coverage:
@@ -218,17 +218,17 @@ class Release(Publication):
                 raise InvalidValue(f"table has other columns than its keys. {_FIX}")
             return
         if not isinstance(last, Counting):
-            raise InvalidValue(f"mechanism gives out no tokens. {_FIX}")
+            raise InvalidValue(f"mechanism draws no tokens. {_FIX}")
         if self.tokens is None and self.mechanism.reports_all:
             raise InvalidValue(f"table has no counts, where every key of a public list has one. {_FIX}")
         tokens, expected = self.tokens, keys
         if tokens is not None:
             fits = tokens.dtype == np.int64 and tokens.shape == (len(self),)
             if not fits or not self.mechanism.possible(tokens):
-                raise InvalidValue(f"table has tokens that the mechanism cannot give out. {_FIX}")
+                raise InvalidValue(f"table has tokens that the mechanism cannot draw. {_FIX}")
             expected = with_counts(self.mechanism, self.drawn, keys, tokens)
         if len(self) > (self.mechanism.most_keys or len(self)) or not _agree(self.table, expected):
-            raise InvalidValue(f"table has other rows or columns than its tokens tell. {_FIX}")
+            raise InvalidValue(f"table has other rows or columns than its tokens imply. {_FIX}")
 
     def tables(self) -> dict[str, pa.Table]:
         """Return the table with its tokens, as it is saved."""
@@ -259,7 +259,7 @@ def draw_release(
     notes: Notes | None = None,
     source: Source | None = None,
 ) -> Release:
-    """Certify a mechanism, draw a token for each key and keep the keys that are reported: the one place for that.
+    """Certify a mechanism, draw a token for each key and keep the reported keys.
 
     `mechanism` is a channel, noise for known keys, or a composition that ends with one of these. Equal keys are
     refused: they are searched for among all keys up to 131,072 of them, and beyond that among the reported ones, as two
@@ -299,7 +299,7 @@ def release_of(
     keys_only: bool = False,
     notes: Notes | None = None,
 ) -> Release:
-    """Return the release of what a mechanism drew for these keys, sorted by key."""
+    """Return the release of an outcome for these keys, sorted by key."""
     table = published(keys)
     refuse_equal(table)
     order = order_of(table)
@@ -316,7 +316,7 @@ def release_of(
 
 
 def _stated(words: str) -> Contribution | None:
-    """Return what a unit adds by the words of notes; None where they are no such words."""
+    """Return the contribution that notes state; None for other text."""
     if _CLIENT.fullmatch(words):
         return Contribution()
     found = _ADDS.fullmatch(words)
@@ -339,7 +339,7 @@ def with_counts(mechanism: Counting, drawn: Drawn, keys: pa.Table, tokens: Ints)
 
 
 def _agree(table: pa.Table, expected: pa.Table) -> bool:
-    """Return whether two tables with the same keys are the same, but for the last digits of the weight."""
+    """Return whether two tables with the same keys are equal, up to the last digits of the weight."""
     if not table.schema.equals(expected.schema):
         return False
     if "weight" in table.column_names:
@@ -349,5 +349,5 @@ def _agree(table: pa.Table, expected: pa.Table) -> bool:
         if not (np.abs(found - wanted) <= 1e-9 * np.abs(wanted)).all():
             return False
     added = table.column_names[len(key_names(table.column_names)) :]  # not the keys: one of NaN equals no other
-    told = [name for name in added if name != "weight"]
-    return bool(table.select(told).equals(expected.select(told)))
+    compared = [name for name in added if name != "weight"]
+    return bool(table.select(compared).equals(expected.select(compared)))
