@@ -36,8 +36,8 @@ def several_keys(**options):
 
 
 RELEASES = (
-    "plain", "optimal", "empty", "keys only", "several", "gaussian", "stability", "stability, sampled", "sampled", "sized",
-    "known", "known, gaussian", "clients", "sketch", "sum of sketches", "universe", "universe, bounded",
+    "plain", "optimal", "empty", "keys only", "several", "gaussian", "stability", "stability, sampled", "sampled",
+    "sized", "known", "known, gaussian", "clients", "sketch", "sum of sketches", "universe", "universe, bounded",
     "releases added up",
     "users", "key set", "key set, renyi", "key set, two rounds", "key set, noise",
     "top", "hitting set", "distribution", "trie cohorts",

@@ -162,7 +162,7 @@ def test_a_file_is_replaced_whole_or_refused_by_name(tmp_path):
     (tmp_path / "folder").mkdir()
     with pytest.raises(InvalidValue, match="cannot be written"):
         made.report(tmp_path / "folder")
-    with pytest.raises(InvalidValue, match="Make that one first"):
+    with pytest.raises(InvalidValue, match="Create the folder first"):
         made.report(tmp_path / "missing" / "r.html")
     with pytest.raises(InvalidType, match="path must be a path"):
         made.report(5)

@@ -82,7 +82,7 @@ def test_a_hidden_folder_of_someone_else_is_left_alone(tmp_path, what):
     hidden.mkdir()
     mine = hidden / "precious"
     mine.write_text("mine") if what == "a file" else mine.mkdir()
-    with pytest.raises(InvalidValue, match="holds something else"), Reserved(tmp_path / "out"):
+    with pytest.raises(InvalidValue, match="in use for something else"), Reserved(tmp_path / "out"):
         pass
     assert mine.exists()
 

@@ -384,7 +384,7 @@ def test_damaged_bytes_are_refused():
             again = ds.SparseVector.from_bytes(bytes(changed) + hashlib.sha256(changed).digest())
         except CorruptRelease:
             continue
-        again.check()  # another value or index that the mechanism may have let out
+        again.check()  # another value or index that the mechanism can publish
     with pytest.raises(DpsieveError, match="bytes"):
         ds.SparseVector.from_bytes("text")
 

@@ -130,21 +130,21 @@ def _plain(error: Any) -> Exception:
     """Return an error about arguments as one line with a fix."""
     if type(error).__name__ == "NoArgsIsHelpError":  # the help itself
         return error  # type: ignore[no-any-return]
-    param, said = getattr(error, "param", None), str(error.message)
+    param, text = getattr(error, "param", None), str(error.message)
     name = "" if param is None else max(param.opts, key=len)
     name = name if name.startswith("-") else name.upper()
     if type(error).__name__ == "MissingParameter":
-        said = f"{name} is missing."
+        text = f"{name} is missing."
     elif name:
-        found = ((re.search(pattern, said), words) for pattern, words in _UNREADABLE.items())
-        said = next((f"{name} {match.expand(words)}." for match, words in found if match), f"{name}: {said}")
+        found = ((re.search(pattern, text), words) for pattern, words in _UNREADABLE.items())
+        text = next((f"{name} {match.expand(words)}." for match, words in found if match), f"{name}: {text}")
     else:
-        said = error.format_message()
-    if validate.has_password(said):
-        said = "An argument that looks like an address is not expected here."
+        text = error.format_message()
+    if validate.has_password(text):
+        text = "An argument that looks like an address is not expected here."
     see = f" See {error.ctx.command_path} --help." if error.ctx is not None else ""
-    end = "" if said.endswith("?") else "."
-    return InvalidValue(f"{said.rstrip('.')}{end}{see}")
+    end = "" if text.endswith("?") else "."
+    return InvalidValue(f"{text.rstrip('.')}{end}{see}")
 
 
 def spell_options(message: str, names: frozenset[str] | None = None) -> str:

@@ -1,4 +1,4 @@
-"""How `dpsieve stream` reads its input: which files names mean, in one sketch or several at once, with a state."""
+"""Input of `dpsieve stream`: file names, one sketch or several in parallel, and a state."""
 
 import threading
 import time
@@ -21,7 +21,7 @@ _SAVE_EVERY = 60.0  # seconds, while a pipe is read
 
 
 def named_files(names: Sequence[str]) -> list[str]:
-    """Return the files that names, globs and folders mean, each once; - is standard input."""
+    """Return the files of names, globs and folders, each once; - is standard input."""
     from dpsieve.engines.inputs.files import file_identity, find_files
 
     files: list[str] = []
@@ -38,7 +38,7 @@ def named_files(names: Sequence[str]) -> list[str]:
 def read_one(
     sketch: "MisraGries", files: Sequence[str], how: dict[str, str | None], state: Path | None, *, quiet: bool
 ) -> "MisraGries":
-    """Count the items of all files, then save the state once and say what is in it.
+    """Count the items of all files, then save the state once and report what it holds.
 
     Files that cannot be read to their end leave the state as it was: the whole command can be run again. A pipe cannot
     be read again, so it is saved now and then, and what was read of it is kept when it fails or is interrupted.
@@ -47,11 +47,11 @@ def read_one(
 
     pipe, saved, before = list(files) == ["-"], time.monotonic(), sketch.items
     try:
-        with _counting(quiet=quiet) as tell:
+        with _counting(quiet=quiet) as advance:
             for path in files:
                 for batch in item_batches(path, **how):
                     sketch.update(batch)
-                    tell(len(batch))
+                    advance(len(batch))
                     if pipe and state is not None and time.monotonic() - saved > _SAVE_EVERY:
                         save(sketch, state)
                         saved = time.monotonic()
@@ -59,7 +59,7 @@ def read_one(
         if state is None:
             raise
         if not pipe or sketch.items == before:
-            _say_unchanged(state)
+            _report_unchanged(state)
             raise
         save(sketch, state)
         typer.echo(f"The state {str(state)!r} holds what was read of the input; nothing is released.", err=True)
@@ -92,17 +92,17 @@ def read_parallel(
     parts = [MisraGries(counters) for _ in range(min(parallel, len(files)))]
     stop = threading.Event()
 
-    def count(number: int, tell: Callable[[int], None]) -> None:
+    def count(number: int, advance: Callable[[int], None]) -> None:
         for path in files[number :: len(parts)]:
             for batch in item_batches(path, **how):
                 if stop.is_set():
                     return
                 parts[number].update(batch)
-                tell(len(batch))
+                advance(len(batch))
 
     try:
-        with ThreadPoolExecutor(min(len(parts), cpu_count() or 1)) as pool, _counting(quiet=quiet) as tell:
-            running = [pool.submit(count, number, tell) for number in range(len(parts))]
+        with ThreadPoolExecutor(min(len(parts), cpu_count() or 1)) as pool, _counting(quiet=quiet) as advance:
+            running = [pool.submit(count, number, advance) for number in range(len(parts))]
             try:
                 for one in running:
                     one.result()
@@ -110,7 +110,7 @@ def read_parallel(
                 stop.set()  # the others, where one has failed
     except BaseException:
         if state is not None:
-            _say_unchanged(state)
+            _report_unchanged(state)
         raise
     # Whether this is a merged sketch is public: it depends on names and the option, not on what files or state hold.
     whole = parts[0] if kept is None and len(parts) == 1 else MergedSketch.of(*([] if kept is None else [kept]), *parts)
@@ -120,8 +120,8 @@ def read_parallel(
     return whole
 
 
-def _say_unchanged(state: Path) -> None:
-    typer.echo(f"The state {str(state)!r} is as it was: it holds nothing of this input.", err=True)
+def _report_unchanged(state: Path) -> None:
+    typer.echo(f"The state {str(state)!r} is unchanged: it holds nothing of this input.", err=True)
 
 
 def _keep(sketch: "MisraGries | MergedSketch", files: Sequence[str], state: Path | None) -> None:
@@ -134,7 +134,7 @@ def _keep(sketch: "MisraGries | MergedSketch", files: Sequence[str], state: Path
 
 @contextmanager
 def _counting(*, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """Show how many items are read a second, on standard error."""
+    """Show the number of items read per second, on standard error."""
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn
 
@@ -145,10 +145,10 @@ def _counting(*, quiet: bool) -> Iterator[Callable[[int], None]]:
     with Progress(SpinnerColumn(), TextColumn("{task.description}"), console=console, transient=True) as bar:
         task: Any = bar.add_task("reading")
 
-        def tell(more: int) -> None:
+        def advance(more: int) -> None:
             nonlocal total
             total += more
             rate = total / max(time.monotonic() - start, 1e-3)
             bar.update(task, description=f"reading {rate / 1e6:.1f} million items a second")  # the total is a secret
 
-        yield tell
+        yield advance

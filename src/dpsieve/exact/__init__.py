@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dpsieve.types import Bools, Floats, Words
+from dpsieve.types import Bools, Floats, Ints, Words
 
 
 def below(high: Words, low: Words, limit_high: Words, limit_low: Words) -> Bools:
@@ -22,6 +22,11 @@ def floor_words(probabilities: Floats) -> tuple[Words, Words]:
     integral = np.floor(np.where(sure, 0.0, scaled))
     high, low = integral.astype(np.uint64), ((np.where(sure, 0.0, scaled) - integral) * 2.0**64).astype(np.uint64)
     return np.where(sure, ~np.uint64(0), high), np.where(sure, ~np.uint64(0), low)
+
+
+def exact_sum(values: Ints) -> int:
+    """Return the exact sum of non-negative 64-bit integers."""
+    return (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())
 
 
 def split_words(numbers: Sequence[int]) -> tuple[Words, Words]:

@@ -13,6 +13,7 @@ from dpsieve.channels.channel import checked_frequencies
 from dpsieve.channels.optimal_channels import optimal
 from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
+from dpsieve.exact import exact_sum
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.guarantee import Unit
 from dpsieve.privacy.mechanism import Composed, Mechanism, Use, remaining
@@ -71,8 +72,7 @@ class PrivateTotal(Mechanism):
     def draw(self, frequencies: ArrayLike, power: float = 1.0, *, source: Source | None = None) -> float:
         """Return the noisy total of frequency^power."""
         terms = _fixed_point(checked_frequencies(frequencies), power)
-        exact = (int((terms >> 20).sum()) << 20) + int((terms & (2**20 - 1)).sum())
-        return (exact + int(discrete_laplace(self.scale, 1, source=resolve(source))[0])) / _FIXED_POINT
+        return (exact_sum(terms) + int(discrete_laplace(self.scale, 1, source=resolve(source))[0])) / _FIXED_POINT
 
 
 def private_scheme(

@@ -1,7 +1,7 @@
-"""Reading files that anyone may have written: what they cost is bounded by their size, whatever they claim.
+"""Read untrusted files with time and memory bounded by their size.
 
 A few bytes of Parquet can stand for billions of rows. So types, codecs and the number of rows are checked before
-anything is decoded, and rows are decoded a few at a time until they are more than such a file may honestly hold.
+anything is decoded, and rows are decoded in small batches up to a limit that depends on the size of the file.
 """
 
 import json
@@ -27,7 +27,7 @@ _ROW_GROUPS, _COLUMNS, _META, _CODEC = 4, 1, 3, 4  # fields in parquet.thrift
 
 
 class Unreadable(Exception):
-    """A file is not what it should be. It stays inside this room."""
+    """A file is not what it should be. Raised and caught within this package."""
 
 
 def open_plain(path: Path) -> BufferedReader:
@@ -99,7 +99,7 @@ def read_table(file: BufferedReader, rows: int | None) -> pa.Table:
 
 
 def _decoded_size(column: pa.Array) -> int:
-    """Return how many bytes a column takes once texts stand in every row, and at least eight for each row."""
+    """Return the bytes of a column with its texts repeated in every row, at least eight per row."""
     if pa.types.is_struct(column.type):
         return sum(map(_decoded_size, column.flatten()))
     if not pa.types.is_dictionary(column.type):
@@ -109,7 +109,7 @@ def _decoded_size(column: pa.Array) -> int:
 
 
 def _decoded(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return a column with its texts in every row, as its file says."""
+    """Return a column without dictionaries, in the type of its file."""
     if pa.types.is_struct(kind):
         if column.null_count:
             raise Unreadable
@@ -122,16 +122,18 @@ def _is_plain(kind: pa.DataType) -> bool:
     """Return whether a column has one value in each row, or a struct of such values."""
     fields = [field.type for field in kind] if pa.types.is_struct(kind) else [kind]
     tests = (pa.types.is_nested, pa.types.is_dictionary, pa.types.is_null)
-    strange = any(isinstance(one, pa.BaseExtensionType) or any(test(one) for test in tests) for one in fields)
-    return not strange and not any(pa.types.is_fixed_size_binary(one) and one.byte_width > _WIDEST for one in fields)
+    is_unsupported = any(isinstance(one, pa.BaseExtensionType) or any(test(one) for test in tests) for one in fields)
+    return not is_unsupported and not any(
+        pa.types.is_fixed_size_binary(one) and one.byte_width > _WIDEST for one in fields
+    )
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object; one that says something twice has no one meaning."""
-    made = dict(pairs)
-    if len(made) != len(pairs):
+    """Return an object; a repeated name is refused."""
+    named = dict(pairs)
+    if len(named) != len(pairs):
         raise ValueError
-    return made
+    return named
 
 
 def _finite(text: str) -> float:
@@ -142,11 +144,11 @@ def _finite(text: str) -> float:
 
 
 def _codecs(file: BufferedReader) -> list[int]:
-    """Return the codec of each column chunk that a file names; anything but a footer raises an error of some kind.
+    """Return the codec of each column chunk of a file; anything but a valid footer raises.
 
-    The footer of a Parquet file is read without trust, as Arrow's own view of a column may end the process if it is
-    odd. It is a struct in Thrift's compact protocol (https://github.com/apache/thrift/blob/master/doc/specs), as laid
-    out in parquet.thrift. Structs are read as dicts from the numbers of their fields.
+    The footer is parsed here, as Arrow may crash the process on a malformed one. It is a struct in Thrift's compact
+    protocol (https://github.com/apache/thrift/blob/master/doc/specs), as laid out in parquet.thrift. Structs are read
+    as dicts from the numbers of their fields.
     """
     length = file.seek(0, os.SEEK_END)
     file.seek(max(0, length - 8))

@@ -1,12 +1,12 @@
-"""Folders and files that are written whole or not at all; folders are refused when they were changed.
+"""Atomic writes of folders and files; changed folders are refused on reading.
 
-A folder of tables and a record about them is made under a hidden name beside its place, forced to disk, and renamed. A
-process that is interrupted or terminated on the way leaves nothing. One that is killed leaves at most the hidden
-folder, which holds nothing but what would have been published and is taken over by the next process. A place can be
-reserved before there is something to write; then it may also take a single file, which is made in the hidden folder.
+A folder of tables and a record about them is written under a hidden name beside its target, flushed to disk, and
+renamed. A process that is interrupted or terminated meanwhile leaves nothing. A killed process leaves at most the
+hidden folder, which holds only what would have been published; the next process takes it over. A place can be reserved
+before there is something to write; then it may also take a single file, which is written in the hidden folder.
 
-Tables are Parquet files. The record, release.json, has the digest of each and a seal over itself: they show accidents,
-not an adversary's changes.
+Tables are Parquet files. The record, release.json, has the digest of each and a digest of itself: they
+detect accidents, not an adversary's changes.
 """
 
 import errno
@@ -32,7 +32,7 @@ FORMAT = 2
 MAIN = "release"  # the table that every folder has
 _RECORD = "release.json"
 _FILE = "table"  # a file that is written in a reserved place
-_WRITTEN = (_RECORD, _FILE)  # what a process may have left behind, beside tables
+_WRITTEN = (_RECORD, _FILE)  # beside tables, in a hidden folder
 
 
 class Reserved:
@@ -70,13 +70,13 @@ class Reserved:
         except BlockingIOError:
             failure = "is being written by another process. Pass another name, or wait for it"
         except FileNotFoundError:
-            failure = "is to be in a folder that does not exist. Make that one first"
+            failure = "is in a folder that does not exist. Create the folder first"
         except OSError as error:
             fix = "Pass a new name, in a folder that can be written to"
             failure = f"cannot be written ({error.strerror}). {fix}"
         if failure is None and not _is_ours(self.working):
-            self._let_go()
-            failure = f"needs the place {str(self.working)!r}, which holds something else. Pass a new name"
+            self._unlock()
+            failure = f"needs the path {str(self.working)!r}, which is in use for something else. Pass a new name"
         elif failure is None and os.path.lexists(self.target):
             failure = "exists already. Pass a new name; a release is never overwritten"
         if failure is not None:
@@ -86,16 +86,16 @@ class Reserved:
         with hold_signals():
             if self._handle is not None and is_still_locked(self.working, self._handle):
                 shutil.rmtree(self.working, ignore_errors=True)
-            self._let_go()
+            self._unlock()
 
-    def _let_go(self) -> None:
+    def _unlock(self) -> None:
         if self._handle is not None:
             os.close(self._handle)
         self._handle = None
 
 
 def _is_ours(working: Path) -> bool:
-    """Return whether a hidden folder belongs to this user, and holds nothing but what a release is made of."""
+    """Return whether a hidden folder belongs to this user, and holds only files of a release."""
     own = not hasattr(os, "getuid") or working.stat().st_uid == os.getuid()
     found = list(working.iterdir())
     plain = all(file.is_file() and not file.is_symlink() for file in found)
@@ -149,7 +149,7 @@ def _replace(target: Path, content: bytes) -> Path:
         working.replace(target)
         flush(target.absolute().parent)
     except FileNotFoundError:
-        failure = "is to be in a folder that does not exist. Make that one first"
+        failure = "is in a folder that does not exist. Create the folder first"
     except OSError as error:
         failure = f"cannot be written ({error.strerror}). Pass the name of a file in a folder that can be written to"
     finally:
@@ -213,7 +213,7 @@ def read_tables(source: Path, record: Mapping[str, Any], more: tuple[str, ...] =
 
 
 def incomplete(source: Path) -> CorruptRelease:
-    """Return the error for a folder that lacks something, or has something else."""
+    """Return the error for a folder with missing or unexpected content."""
     return CorruptRelease(f"{source} is not a whole release. Get a fresh copy of the folder.")
 
 
@@ -224,7 +224,7 @@ def needs_too_much(source: Path) -> CorruptRelease:
 
 
 def changed(source: Path) -> CorruptRelease:
-    """Return the error for a folder that is not as it was written."""
+    """Return the error for a folder that was changed after it was written."""
     return CorruptRelease(f"{source} was changed after it was written. Get a fresh copy of the folder.")
 
 

@@ -1,8 +1,8 @@
-"""A publication: what a mechanism let out. It prints, saves and loads itself, once for all kinds.
+"""Publications: the output of a mechanism, with printing, saving and loading for all kinds.
 
 A saved publication is a folder with release.json and Parquet tables (`publication.folders`). Its guarantee is never
-typed in: it is what the certificate of its mechanism says. Loading makes the mechanism again from its parameters,
-certifies it anew, checks the tables against it, and refuses whatever differs from what was stored.
+typed in: it comes from the certificate of its mechanism. Loading rebuilds the mechanism from its parameters, certifies
+it, checks the tables against it, and refuses any difference from the stored values.
 """
 
 import json
@@ -44,9 +44,9 @@ _BOUNDED = (
 )
 UNSAFE = "UNSAFE TO PUBLISH: drawn from a test source."
 _ROWS = 10  # shown in a notebook
-_BATCH = 10_000  # rows that are Python objects at one time
+_BATCH = 10_000  # rows held as Python objects at a time
 
-# What reading values of the wrong kind may raise.
+# Exceptions for values of the wrong kind.
 _ODD = (
     DpsieveError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError, pa.ArrowException
 )  # fmt: skip
@@ -54,14 +54,14 @@ _ODD = (
 
 @dataclass(frozen=True)
 class Notes:
-    """How a publication was made, in public words.
+    """How a publication was made, as public text.
 
     Attributes:
         contribution: what a unit may add.
         reason: why this mechanism was chosen.
         coverage: the share of (unit, key) pairs that the bound keeps; None where it is not reported.
         entry: the number of the ledger entry that was charged; None where there was none.
-        rarer: where few keys were reported, what would report rarer ones.
+        rarer: where few keys were reported, how to report rarer ones.
         purpose, date: the note of that entry and its day; empty where there was none.
     """
 
@@ -98,17 +98,17 @@ class Notes:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Publication(ABC):
-    """What a mechanism let out. Post-process it freely: the guarantee stays.
+    """The output of a mechanism. It may be post-processed freely: the guarantee holds.
 
     Attributes:
         table: what is published, as rows.
         mechanism: how it was made; it holds no data, and nothing that was drawn.
         drawn: public numbers that were drawn beside the table, by name, such as the noisy loss of a sketch.
         unsafe_to_publish: True when the randomness came from a seeded test source.
-        notes: how it was made, in words.
+        notes: how it was made, as text.
         name, notes_kind: the name of this kind in saved folders, and the type of its notes.
         more_tables: fields that are saved as further tables.
-        when_empty: what to do about a table without rows, where that calls for something.
+        when_empty: advice for a table without rows; empty where there is none.
 
     >>> import dpsieve as ds
     >>> ds.channels.known_keys(1.0, unit="user").release(["tea"], [10])
@@ -144,12 +144,12 @@ class Publication(ABC):
 
     @cached_property
     def _reader(self) -> Any:
-        """What turns tokens or values into the columns of the table, given what was drawn."""
+        """The reader of tokens or values, given what was drawn."""
         return self.mechanism.reader(self.drawn)
 
     @property
     def guarantee(self) -> Guarantee:
-        """What is promised, and to whom: what the parts of the certificate compose to."""
+        """The guarantee for one privacy unit: the composition of the parts of the certificate."""
         return self.certificate.guarantee
 
     @property
@@ -159,12 +159,12 @@ class Publication(ABC):
 
     @property
     def bounded(self) -> str:
-        """What counts and numbers are of, in sentences; empty if nothing is bounded."""
+        """The bounds behind counts and numbers, as sentences; empty if nothing is bounded."""
         return f"{_BOUNDED} {self.notes.bounded}" if self._is_bounded else self.notes.bounded
 
     @property
     def _is_bounded(self) -> bool:
-        """Whether there are counts, and what units hold beyond a bound is not in them."""
+        """Whether there are counts, which leave out data beyond a bound per unit."""
         return "low" in self.table.column_names and self.notes.contribution.startswith("at most")
 
     def charged_as(self, entry: int | None, purpose: str = "", date: str = "") -> Self:
@@ -194,7 +194,7 @@ class Publication(ABC):
 
     @property
     def hint(self) -> str:
-        """What to do where few rows came out."""
+        """Advice where few rows were published."""
         rarer = f"For more keys: {self.notes.rarer}." if self.notes.rarer else ""
         return " ".join(filter(None, [self.when_empty if not len(self) else "", rarer]))
 
@@ -211,7 +211,7 @@ class Publication(ABC):
         return f"<div>{warning}{table}{more}{words}</div>"
 
     def first_rows(self, count: int) -> pa.Table:
-        """Return the rows to show where there is no room for all."""
+        """Return the rows to show if not all fit."""
         return self.table.slice(0, count)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
@@ -236,7 +236,7 @@ class Publication(ABC):
     @overload
     def to_csv(self, path: str | os.PathLike[str], *, escape_formulas: bool = False) -> Path: ...
     def to_csv(self, path: str | os.PathLike[str] | None = None, *, escape_formulas: bool = False) -> str | Path:
-        """Write the table as CSV, whole or not at all, and return the path; without a path, return the text.
+        """Write the table as CSV, atomically, and return the path; without a path, return the text.
 
         A file of that name is replaced. It holds the table alone: `save` also keeps the guarantee and its certificate.
         Bytes are hexadecimal digits; see `dpsieve.publication.table_files` for the other types.
@@ -257,7 +257,7 @@ class Publication(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Raise unless the tables are ones that the mechanism can have let out; `save` and `load` do this."""
+        """Raise unless the mechanism can have published these tables; `save` and `load` do this."""
 
     def tables(self) -> dict[str, pa.Table]:
         """Return the tables that are saved, by name."""
@@ -276,7 +276,7 @@ class Publication(ABC):
             return write(folder, record, self.tables())
 
     def whole_record(self) -> dict[str, Any]:
-        """Return what is saved beside the tables; raise where that could not be read again."""
+        """Return what is saved beside the tables; raise if it could not be loaded."""
         record = self._record()
         try:
             from_json(record["mechanism"])
@@ -290,10 +290,10 @@ class Publication(ABC):
         return {**record, "library": dpsieve.__version__}
 
     def report(self, path: str | os.PathLike[str] = "report.html") -> Path:
-        """Write one HTML page that works offline and holds nothing but what is published; return its path.
+        """Write one HTML page that works offline and holds only published data; return its path.
 
-        It has the guarantee in words, the table, sortable and searchable, plots, parameters and certificate. It is
-        written whole or not at all; a file of that name is replaced.
+        It has the guarantee as text, the table, sortable and searchable, plots, parameters and certificate. It is
+        written atomically; a file of that name is replaced.
         """
         from dpsieve.publication.report import write_report
 
@@ -321,14 +321,14 @@ class Publication(ABC):
                 unsafe_to_publish=data["unsafe_to_publish"],
             )
             made.check()
-            said = {name: value for name, value in data.items() if name not in _OF_FOLDER}
-            same = _text(said) == _text(made._record())
+            stored = {name: value for name, value in data.items() if name not in _OF_FOLDER}
+            same = _text(stored) == _text(made._record())
         except MemoryError:
             raise needs_too_much(source) from None
         except _ODD:
             raise incomplete(source) from None
         if not same:
-            raise CorruptRelease(f"{source} says something else than its mechanism. Get a fresh copy.")
+            raise CorruptRelease(f"{source} does not agree with its mechanism. Get a fresh copy.")
         return made
 
     def _record(self) -> dict[str, Any]:
@@ -344,15 +344,15 @@ class Publication(ABC):
 
 
 def _may_be_of(mechanism: Mechanism, certificate: dict[str, Any]) -> bool:
-    """Return whether a stored certificate may be that of a mechanism, before long tables are made to check it."""
+    """Return whether a stored certificate may be that of a mechanism, before long tables are computed to check it."""
     rows = mechanism.table_rows
-    told = rows is None or any(part["covers"].startswith(f"{rows:,} rows") for part in certificate["parts"])
+    is_stated = rows is None or any(part["covers"].startswith(f"{rows:,} rows") for part in certificate["parts"])
     few = rows is None or rows <= _MOST_ROWS
-    return told and few and bool(certificate["guarantee"] == mechanism.guarantee.to_json())
+    return is_stated and few and bool(certificate["guarantee"] == mechanism.guarantee.to_json())
 
 
 def _text(values: Mapping[str, Any]) -> str:
-    """Return the one text for these values: True, 1 and 1.0 differ."""
+    """Return a canonical text of these values: True, 1 and 1.0 differ."""
     try:
         return json.dumps(values, sort_keys=True, allow_nan=False, indent=1)
     except (TypeError, ValueError, RecursionError):
@@ -365,6 +365,6 @@ def as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
-    """Return rows for people; dates and times as text, since Python has none after the year 9999."""
+    """Return rows for display; dates and times as text, since Python has none after the year 9999."""
     columns = {name: as_text(table.column(name)).to_pylist() for name in table.column_names}
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]

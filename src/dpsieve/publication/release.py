@@ -1,4 +1,4 @@
-"""The Release: keys, counts and intervals, and nothing that was not made private."""
+"""The Release: keys, counts and intervals."""
 
 import re
 from collections.abc import Callable
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 _SEARCH_ALL = 1 << 17
 BOUNDS = ("at most", "exact")
-"""What `high` is: all that is known, or the end of an interval around the count."""
+"""What `high` is: the only bound known, or the end of an interval around the count."""
 _ADDS = re.compile(
     r"at most ([\d,]{1,20}) (?:keys?|of the published keys, those found most common first), "
     r"(?:once|([\d,]{1,20}) rows) each"
     r"(?:, chosen privately)?(?:; coverage is too uncertain to state)?",
     re.ASCII,
-)  # what jobs say that a unit adds
+)  # the contribution of a unit, in the notes of jobs
 _CLIENT = re.compile(r"one string|one value(?: of a public list of [\d,]{1,20})?", re.ASCII)  # of a collection
 _FIX = "Use the release as it was made."
 
@@ -149,12 +149,12 @@ class Release(Publication):
         A frequency is the true one after units were cut to what each may add, as in the table.
 
         From a channel, it is the sum over reported keys of the maximum-likelihood estimate g(i) / pi_i (Cohen et al.
-        2021, Section 7). Keys too rare to be reported are missed, so the estimate leans low; `estimation` tells by how
-        much. Other mechanisms say in `terms` what their tokens add.
+        2021, Section 7). Keys too rare to be reported are missed, so the estimate is biased down; `estimation` has the
+        bias. Other mechanisms define in `terms` what their tokens add.
 
         The result is a float with `bias`, `variance`, `standard_error` and `interval(level)`: those of the noise and
-        of the sampling, from the rows of the channel (see `dpsieve.estimation.sum_errors`). What keys that are too rare
-        to show would add is not in them. For few keys the interval has at least its level, given that these keys were
+        of the sampling, from the rows of the channel (see `dpsieve.estimation.sum_errors`). Keys too rare to be
+        reported are not included. For few keys the interval has at least its level, given that these keys were
         reported: for one it is that of the table, for several the laws of their noise are convolved.
 
         Args:
@@ -198,7 +198,7 @@ class Release(Publication):
 
         `key` is a value of the key column, or for several columns a tuple of them. The bounds are for the rank of the
         true frequencies among the reported keys: intervals of all these keys, each at 1 - (1 - level) / n, hold
-        together with probability at least `level`, and they say which keys must and which may be above this one.
+        together with probability at least `level`, and they state which keys must and which may be above this one.
         """
         level = validate.between("level", level, 0.0, 1.0, hint="Pass a confidence level such as level=0.95.")
         tokens, place = self._tokens(), self._place(key)
@@ -232,7 +232,7 @@ class Release(Publication):
         return rank_chart(self)
 
     def check(self) -> None:
-        """Raise unless keys are distinct and sorted, tokens possible, and the other columns what these tell."""
+        """Raise unless keys are distinct and sorted, tokens possible, and the other columns computed from these."""
         keys = key_table(self.keys)
         check_published(keys)
         if self.notes.coverage is not None and not self.mechanism.reports_coverage:
@@ -245,24 +245,24 @@ class Release(Publication):
                 raise InvalidValue(f"table has other columns than its keys. {_FIX}")
             return
         if not isinstance(last, Counting):
-            raise InvalidValue(f"mechanism gives out no tokens. {_FIX}")
+            raise InvalidValue(f"mechanism draws no tokens. {_FIX}")
         if self.tokens is None and self.mechanism.reports_all:
             raise InvalidValue(f"table has no counts, where every key of a public list has one. {_FIX}")
         tokens, expected = self.tokens, keys
         if tokens is not None:
             fits = tokens.dtype == np.int64 and tokens.shape == (len(self),)
             if not fits or not self.mechanism.possible(tokens):
-                raise InvalidValue(f"table has tokens that the mechanism cannot give out. {_FIX}")
+                raise InvalidValue(f"table has tokens that the mechanism cannot draw. {_FIX}")
             self._check_sums()
             expected = with_counts(self.mechanism, self.drawn, keys, tokens, self.sums)
         if len(self) > (self.mechanism.most_keys or len(self)) or not _agree(self.table, expected):
-            raise InvalidValue(f"table has other rows or columns than its tokens tell. {_FIX}")
+            raise InvalidValue(f"table has other rows or columns than its tokens imply. {_FIX}")
 
     def _check_sums(self) -> None:
         shape = (len(totals_of(self.mechanism)), len(self))
         is_right = self.sums is None if not shape[0] else self.sums is not None and self.sums.shape == shape
         if not is_right or (self.sums is not None and self.sums.dtype != np.int64):
-            raise InvalidValue(f"table has sums that the mechanism cannot give out. {_FIX}")
+            raise InvalidValue(f"table has sums that the mechanism cannot draw. {_FIX}")
 
     def tables(self) -> dict[str, pa.Table]:
         """Return the table with its tokens, and the sums after them, as it is saved."""
@@ -301,7 +301,7 @@ def draw_release(
     notes: Notes | None = None,
     source: Source | None = None,
 ) -> Release:
-    """Certify a mechanism, draw a token for each key and keep the keys that are reported: the one place for that.
+    """Certify a mechanism, draw a token for each key and keep the reported keys.
 
     `mechanism` is a channel, noise for known keys, or a composition that ends with one of these. Equal keys are
     refused: they are searched for among all keys up to 131,072 of them, and beyond that among the reported ones, as two
@@ -342,7 +342,7 @@ def release_of(
     keys_only: bool = False,
     notes: Notes | None = None,
 ) -> Release:
-    """Return the release of what a mechanism drew for these keys, sorted by key."""
+    """Return the release of an outcome for these keys, sorted by key."""
     table = published(keys)
     refuse_equal(table)
     order = order_of(table)
@@ -361,7 +361,7 @@ def release_of(
 
 
 def _stated(words: str) -> Contribution | None:
-    """Return what a unit adds by the words of notes; None where they are no such words."""
+    """Return the contribution that notes state; None for other text."""
     if _CLIENT.fullmatch(words):
         return Contribution()
     found = _ADDS.fullmatch(words)
@@ -396,7 +396,7 @@ def with_counts(
 
 
 def _agree(table: pa.Table, expected: pa.Table) -> bool:
-    """Return whether two tables with the same keys are the same, but for the last digits of real numbers."""
+    """Return whether two tables with the same keys are equal, up to the last digits of real numbers."""
     if not table.schema.equals(expected.schema):
         return False
     added = table.column_names[len(key_names(table.column_names)) :]  # not the keys: one of NaN equals no other
@@ -407,5 +407,5 @@ def _agree(table: pa.Table, expected: pa.Table) -> bool:
         off, true = (pc.abs(one).drop_null().to_numpy() for one in (pc.subtract(found, wanted), wanted))
         if not (off <= 1e-9 * np.maximum(true, true.max(initial=0.0))).all():
             return False
-    told = [name for name in added if name not in real]
-    return bool(table.select(told).equals(expected.select(told)))
+    compared = [name for name in added if name not in real]
+    return bool(table.select(compared).equals(expected.select(compared)))

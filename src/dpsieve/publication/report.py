@@ -61,7 +61,7 @@ _PLACED = ("coverage", "statistic", "single", "rarer", "bounds")
 
 
 def write_report(made: Publication, path: str | os.PathLike[str]) -> Path:
-    """Write the page of a publication, whole or not at all, and return its path; see `Publication.report`."""
+    """Write the page of a publication atomically, and return its path; see `Publication.report`."""
     if isinstance(path, str | os.PathLike) and (Path(path).parent / "release.json").exists():
         raise InvalidValue("path is inside the folder of a release, which would no longer load. Pass another place.")
     return write_file(path, report_page(made).encode())
@@ -135,7 +135,7 @@ def title(made: Publication) -> str:
 
 
 def _read_out(made: Publication) -> str:
-    """Return one row in words."""
+    """Return a sentence that reads one row."""
     if not len(made):
         return ""
     if made.kind in ("top_k", "hitting_set"):
@@ -195,7 +195,7 @@ def _factor(promise: Guarantee) -> str:
 
 
 def _facts(made: Publication, curve: dict[str, Any] | None) -> list[tuple[str, str]]:
-    """Return what to see at a glance."""
+    """Return the key facts."""
     promise, adds = made.guarantee, made.notes.contribution
     facts = [("epsilon", shown(promise.epsilon)), ("delta", shown(promise.delta)), ("protects", promise.unit)]
     facts += [("a unit adds", re.split("[:;]", adds)[0])] if adds else []
@@ -207,7 +207,7 @@ def _facts(made: Publication, curve: dict[str, Any] | None) -> list[tuple[str, s
 
 def _promised(promise: Guarantee) -> list[str]:
     among = "is in the data" if promise.neighbours == "add_remove" else "holds one thing or another"
-    beyond = ", but for delta" if promise.delta else ""
+    beyond = ", except with probability delta" if promise.delta else ""
     weak = " At this epsilon the guarantee is weak." if promise.epsilon > _WEAK else ""
     return [
         f"This page changes anyone's odds on whether {promise.unit} {among} by a factor of at most "
@@ -234,7 +234,7 @@ def _not_promised(made: Publication) -> list[str]:
 
 
 def _counts_of(made: Publication) -> str:
-    """Return what the counts and intervals of a table are about."""
+    """Return what the counts and intervals of a table measure."""
     if "count" not in made.table.column_names:
         return "Keys alone, without counts." if isinstance(made, Release) else ""
     adds, of = made.notes.contribution, "the counts that the mechanism was given"
@@ -243,7 +243,7 @@ def _counts_of(made: Publication) -> str:
 
 
 def _column_words(made: Publication) -> str:
-    """Return what the columns beside the counts are."""
+    """Return descriptions of the columns beside the counts."""
     words = {"weight": _WEIGHTS, "counter": _COUNTERS}
     return " ".join(text for name, text in words.items() if name in made.table.column_names[len(_key_names(made)) :])
 
@@ -368,7 +368,7 @@ def _parameters(made: Publication) -> list[tuple[str, str]]:
 
 
 def _flat(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
-    """Yield the name and the text of each value inside of a JSON value; long lists by their length."""
+    """Yield the name and the text of each value within a JSON value; long lists by their length."""
     if isinstance(value, dict):
         for name, part in value.items():
             yield from _flat(part, (*path, str(name)))
@@ -409,7 +409,7 @@ def _kept(made: Publication) -> str:
 
 
 def _prose(text: str) -> str:
-    """Return text in which no line breaks inside of a number such as 1e-08."""
+    """Return text without line breaks within a number such as 1e-08."""
     return re.sub(r"[\d.]+e-\d+", r'<span class="whole">\g<0></span>', escape(printable(text)))
 
 
@@ -423,7 +423,7 @@ def _items(lines: list[str]) -> str:
 
 
 def _inside(data: Any) -> str:
-    """Return data as JSON that stays inside of its script block: ASCII, and no character that HTML knows."""
+    """Return data as JSON that is safe in a script block: ASCII, without characters special to HTML."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

@@ -1,8 +1,8 @@
-"""A release that is written while it is drawn, however many rows it has.
+"""Releases that are written to disk while they are drawn, in bounded memory.
 
-Rows go to disk as they are reported, in the order in which they come; they are public. At the end DuckDB sorts them by
-key, outside of memory where they are many, and they are written to the folder of the release. So memory is bounded by
-batches, not by keys.
+Rows are written as they are reported, in the order of the input; they are public. At the end DuckDB sorts them by key,
+on disk where necessary, and they are written to the folder of the release. So memory is bounded by batches, not by
+keys.
 """
 
 import glob
@@ -31,15 +31,15 @@ _ROWS = 1 << 17  # written at a time
 
 
 class StreamedRelease(Release):
-    """A release in a folder, whose rows are read, and checked as `load` does, when they are first asked for."""
+    """A release in a folder, whose rows are loaded and checked on first use."""
 
     def __init__(self, mechanism: Counting, notes: Notes, unsafe_to_publish: bool) -> None:
         self.__dict__.update(mechanism=mechanism, drawn={}, notes=notes, unsafe_to_publish=unsafe_to_publish, rows=0)
         self.__post_init__()
-        self.whole_record()  # raises where it could not be saved
+        self.whole_record()  # raises if it could not be saved
 
     def write(self, place: Reserved, rows: "ReportedRows", *, keys_only: bool, entry: int | None) -> None:
-        """Write rows that the mechanism has drawn to a reserved folder; `entry` is what was charged for them."""
+        """Write drawn rows to a reserved folder; `entry` is the number of the ledger entry."""
         file, count = rows.written(self.mechanism, keys_only=keys_only)
         self.__dict__.update(rows=count, folder=place.target, notes=replace(self.notes, entry=entry))
         write(place, self.whole_record(), {MAIN: file})
@@ -89,7 +89,7 @@ class ReportedRows:
         self._waiting = []
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._writer.close()
 
     def written(self, mechanism: Counting, *, keys_only: bool) -> tuple[Path, int]:
@@ -115,11 +115,11 @@ class ReportedRows:
         settings: dict[str, Any] = {"memory_limit": _MEMORY, "temp_directory": str(self._folder)}
         target = path.with_suffix(".sorted")
         with duckdb.connect(":memory:", config=settings) as connection:
-            # To a file, and not to a reader: that would hold all rows.
+            # A reader in place of a file would hold all rows.
             rows = connection.read_parquet(glob.escape(str(path))).order(", ".join(self._inner.names[:-1]))
             rows.write_parquet(str(target), row_group_size=_ROWS, compression="snappy")
-        with pq.ParquetFile(target, pre_buffer=False) as file:  # else it would hold what it has read
-            file.schema_arrow.empty_table().cast(self._inner)  # raises where a type does not come back
+        with pq.ParquetFile(target, pre_buffer=False) as file:  # otherwise it keeps what it has read
+            file.schema_arrow.empty_table().cast(self._inner)  # raises if a type is not restored
             for batch in file.iter_batches(_ROWS):
                 yield pa.Table.from_batches([batch]).cast(self._inner)
 
@@ -136,7 +136,7 @@ def _append(writer: Any, target: Path, table: pa.Table) -> Any:
 
 
 def _in_order(last: pa.Table, keys: pa.Table) -> pa.Table:
-    """Return the last row of some; raise where a key is there twice, or where rows are not in order."""
+    """Return the last of these rows; raise if a key is repeated, or rows are not in order."""
     joined = pa.concat_tables([last, keys])
     refuse_equal(joined, "batches")
     if not is_sorted(joined):

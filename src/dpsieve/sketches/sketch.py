@@ -139,11 +139,6 @@ def saved_class(data: object) -> str | None:
     return _SKETCHES.get(head[-1]) if head.startswith(_NAME) and len(head) == len(_NAME) + 2 else None
 
 
-def exact_sum(values: Ints) -> int:
-    """Return the exact sum of non-negative numbers of any size."""
-    return (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())
-
-
 def _pack(name: str, state: State) -> bytes:
     (code,), (keys, values) = (code for code, known in _SKETCHES.items() if known == name), state.table
     head = _NAME + bytes([_FORMAT, code, KINDS.index(state.kind)])

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.exact import exact_sum
 from dpsieve.locks import OneThread
 from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.publication.release import Release
@@ -26,7 +27,7 @@ from dpsieve.randomness.source import Source
 from dpsieve.sketches.misra_gries import add_tables, common_shape, positive
 from dpsieve.sketches.one_sided_noise import OneSidedSketch
 from dpsieve.sketches.releasing import release_table
-from dpsieve.sketches.sketch import MOST_COUNTERS, MOST_ITEMS, Sketch, State, Table, exact_sum
+from dpsieve.sketches.sketch import MOST_COUNTERS, MOST_ITEMS, Sketch, State, Table
 from dpsieve.types import Ints
 from dpsieve.values.columns import check_kind, column_of_items, converted, is_sound, kind_of_type, plain_items
 

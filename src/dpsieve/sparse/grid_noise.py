@@ -27,6 +27,7 @@ from dpsieve.accounting.spends import Approximate, DiscreteLaplace, Spend
 from dpsieve.exact.balls import Ball, ball, first_whole, precision, upper
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.guarantee import Guarantee
+from dpsieve.randomness.coins import bernoulli
 from dpsieve.randomness.noise import discrete_laplace, laplace_scale
 from dpsieve.randomness.source import Source
 from dpsieve.sparse.embedding import Errors, VectorMechanism, VectorRelation
@@ -164,16 +165,9 @@ class GridMechanism(VectorMechanism):
 
 
 def flip_coins(rates: Floats, source: Source) -> Bools:
-    """Return exact independent coins of these rates below 1, by 64 bits at a time while these tie."""
-    up = np.zeros(len(rates), np.bool_)
-    undecided = np.flatnonzero(rates)
-    rest = rates[undecided]
-    while len(undecided):
-        rest, edge = np.modf(rest * 2.0**64)
-        words, bound = source.words(len(undecided)), edge.astype(np.uint64)
-        up[undecided[words < bound]] = True
-        tied = (words == bound) & (rest > 0)
-        undecided, rest = undecided[tied], rest[tied]
+    """Return exact independent coins of these rates below 1."""
+    up, possible = np.zeros(len(rates), np.bool_), np.flatnonzero(rates)
+    up[possible] = bernoulli(rates[possible], source)
     return up
 
 

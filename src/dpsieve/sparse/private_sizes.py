@@ -11,16 +11,16 @@ import numpy as np
 from dpsieve.accounting.spends import Approximate, DiscreteLaplace, Spend
 from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
+from dpsieve.exact import exact_sum
 from dpsieve.exact.balls import upper
 from dpsieve.privacy.certificate import Certificate
 from dpsieve.randomness.noise import discrete_laplace
 from dpsieve.randomness.source import Source, uniform_bits
 from dpsieve.sparse.embedding import Flag, VectorRelation
 from dpsieve.sparse.grid_noise import MOST_VALUE, GridMechanism, NoiseEpsilon, clamp
-from dpsieve.types import Floats, Ints
+from dpsieve.types import Floats
 from dpsieve.validate import is_between
 
-_HALF = 20  # bits: whole values are summed in two halves, so that no sum overflows
 _MANTISSA = 53
 
 
@@ -113,7 +113,7 @@ class PrivateNorm(_NoisySize):
         """Return a noisy upper bound on the sum of |value|."""
         sizes = np.abs(clamp(values, -MOST_VALUE))
         if self.neighbours == "one_entry":
-            return self._bound(_whole_sum(sizes), source)
+            return self._bound(exact_sum(sizes), source)
         total = _exact_sum(sizes) * (1 << self.noise.digits)
         whole = math.floor(total)
         rest = total - whole  # a fraction of a power of two, which that many random bits decide exactly
@@ -127,9 +127,5 @@ def _exact_sum(sizes: Floats) -> Fraction:
     whole = (mantissas * 2.0**_MANTISSA).astype(np.int64)
     total = Fraction(0)
     for exponent in np.unique(exponents):
-        total += _whole_sum(whole[exponents == exponent]) * Fraction(2) ** (int(exponent) - _MANTISSA)
+        total += exact_sum(whole[exponents == exponent]) * Fraction(2) ** (int(exponent) - _MANTISSA)
     return total
-
-
-def _whole_sum(sizes: Ints) -> int:
-    return (int((sizes >> _HALF).sum()) << _HALF) + int((sizes & ((1 << _HALF) - 1)).sum())

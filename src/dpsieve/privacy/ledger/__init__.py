@@ -9,7 +9,7 @@ Limits:
 1. A file that was deleted, replaced by an older copy, truncated or rewritten is not detected by itself. Note `head`
    elsewhere and pass it to `verify` or as `expect_head`.
 2. Locks may not work on network file systems.
-3. Numbers are floats: 0.2 + 0.8 exceeds 1.0 by 6e-17. With a delta there is room for that; a budget of epsilon=1.0
+3. Numbers are floats: 0.2 + 0.8 exceeds 1.0 by 6e-17. With a delta that is covered; a budget of epsilon=1.0
    with delta=0 refuses the second spend, while 0.25 + 0.75 fit.
 """
 
