@@ -59,7 +59,7 @@ class Reach:
 
     @cached_property
     def _errors(self) -> tuple[Ints, Floats]:
-        return self._missed(np.geomspace(1, _FAR * self.surely, _POINTS // 3))
+        return self._missed(np.geomspace(1, _FAR * self.surely, _POINTS // 2))
 
     def curve(self, end: int | None = None) -> tuple[Ints, Floats]:
         """Return frequencies, up to `end` if that is farther, and the probability that a key of each is reported."""

@@ -6,6 +6,7 @@ there or not.
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from dpsieve.values.keys import key_names
 
 _LISTED = 200  # releases that are suggested
 _KEPT = 4  # histograms and releases in memory
+_LONGEST = 4096  # characters of a path
 _COMPARED = 200_000  # rows
 
 
@@ -67,7 +69,10 @@ class Files:
             fix = "Start the explorer with one: dpsieve explore FOLDER."
             raise InvalidValue(f"{argument} needs a folder of releases. {fix}", argument=argument)
         fix = f"Pass a folder inside of it, such as {argument}='published'."
-        path = Path(self.root, validate.text(argument, name, hint=fix)).resolve()
+        name = validate.text(argument, name, hint=fix)
+        if len(name) > _LONGEST:
+            raise InvalidValue(f"{argument} is longer than any path. {fix}", argument=argument)
+        path = Path(self.root, name).resolve()
         if not path.is_relative_to(self.root.resolve()):
             raise InvalidValue(f"{argument} is outside of the folder of the explorer. {fix}", argument=argument)
         return path
@@ -75,10 +80,13 @@ class Files:
     def release(self, name: str | None, argument: str) -> Publication:
         """Return a saved publication, verified when it is first opened."""
         if not name and self.root is not None:
-            raise InvalidValue(f"{argument} is missing: the folder holds none. Pass one inside of it.", argument=argument)
+            raise InvalidValue(
+                f"{argument} is missing: the folder holds none. Pass one inside of it.", argument=argument
+            )
         path = self.place(name or "", argument)
-        record = path / "release.json"
-        key = (path, record.stat().st_mtime_ns if record.is_file() else 0)
+        key = (path, 0)
+        with suppress(OSError):
+            key = (path, (path / "release.json").stat().st_mtime_ns)
         if key not in self._opened:
             _keep(self._opened, key, Publication.load(path))
         return self._opened[key]
@@ -92,7 +100,9 @@ class Files:
         counts = fields[1:] if fields and not fields[0].isdecimal() else fields
         hint = "Pass one whole number per line, from 1 to 10^12."
         if not counts or not all(count.isdecimal() and len(count) < 14 for count in counts):
-            raise InvalidValue(f"histogram has a line that does not end in a whole number. {hint}", argument="histogram")
+            raise InvalidValue(
+                f"histogram has a line that does not end in a whole number. {hint}", argument="histogram"
+            )
         numbers = checked_frequencies([int(count) for count in counts], "histogram", hint, least=0)
         if not numbers.any():
             raise InvalidValue(f"histogram has no count above zero. {hint}", argument="histogram")
@@ -167,7 +177,9 @@ def compare(first: Publication, second: Publication) -> dict[str, Any]:
     try:
         joined = left.join(right, names, join_type="full outer").slice(0, _COMPARED)
     except pa.ArrowInvalid:
-        raise InvalidType("other has keys of another type. Pass a release of the same keys.", argument="other") from None
+        raise InvalidType(
+            "other has keys of another type. Pass a release of the same keys.", argument="other"
+        ) from None
     columns = [{"name": name, "kind": "text", "values": [str(value) for value in as_text(joined.column(name)).to_pylist()]}
                for name in names]  # fmt: skip
     ends = []
@@ -175,7 +187,9 @@ def compare(first: Publication, second: Publication) -> dict[str, Any]:
         rows = made.table.take(joined.column(place))
         low, high, count = (rows.column(name).to_pylist() for name in ("low", "high", "count"))
         ends.append((low, high))
-        lows = [None if a is None or has_only_upper_end(a, b, made.least) else a for a, b in zip(low, high, strict=True)]
+        lows = [
+            None if a is None or has_only_upper_end(a, b, made.least) else a for a, b in zip(low, high, strict=True)
+        ]
         columns += [{"name": f"count{words}", "kind": "number", "values": count},
                     {"name": f"95 % interval{words}", "kind": "interval", "values": lows, "highs": high}]  # fmt: skip
     apart = [_apart(*pair) for pair in zip(*ends[0], *ends[1], strict=True)]

@@ -263,7 +263,7 @@ def serve(
     except ImportError:
         raise InvalidValue("explore needs Starlette and uvicorn. Run: pip install 'dpsieve[explore]'") from None
     held = Files(None if root is None else root.resolve(), ledgers or {})
-    with _bound(port) as bound:
+    with bind(port) as bound:
         session = Session(held, bound.getsockname()[1])
         config = uvicorn.Config(
             application(session), log_level="critical", access_log=False, server_header=False, ws="none",
@@ -276,7 +276,7 @@ def serve(
             uvicorn.Server(config).run(sockets=[bound])
 
 
-def _bound(port: int | None) -> socket.socket:
+def bind(port: int | None) -> socket.socket:
     """Return a socket that listens on the loopback interface."""
     for wanted in (PORT, 0) if port is None else (port,):
         bound = socket.socket()

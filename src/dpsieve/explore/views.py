@@ -114,7 +114,10 @@ def _facts(*columns: tuple[str, Preview]) -> list[list[str]]:
     """Return the lines of previews side by side."""
     found = [dict(preview.lines()) for _, preview in columns]
     names = list(dict.fromkeys(name for lines in found for name in lines))
-    return [["", *(name for name, _ in columns)], *([name, *(lines.get(name, "") for lines in found)] for name in names)]
+    return [
+        ["", *(name for name, _ in columns)],
+        *([name, *(lines.get(name, "") for lines in found)] for name in names),
+    ]
 
 
 def _half_width(preview: Preview) -> int:
@@ -192,7 +195,10 @@ def _plan(files: Files, values: Json) -> Answer:
     expected = [one.expected(law) for _, one in both]
     keys = [f"{count:,.0f}" for count, _ in expected]
     facts = _facts(*((name, one.preview) for name, one in both))
-    facts += [[f"expected keys, of {law.total:,}", *keys], ["their share of all pairs", *(f"{s:.1%}" for _, s in expected)]]
+    facts += [
+        [f"expected keys, of {law.total:,}", *keys],
+        ["their share of all pairs", *(f"{s:.1%}" for _, s in expected)],
+    ]
     compared = [f"{both[1][0]}: {{}}".format] if other is not None else []
 
     def tile(name: str, words: Callable[[Reach, str], str]) -> tuple[str, str, str]:
@@ -228,7 +234,9 @@ def _zipf(values: Json) -> Any:
             raise InvalidValue(f"{name}={values[name]} is not between 1 and {most}. {fix}", argument=name)
     if not 0 <= values["exponent"] <= 5:
         raise InvalidValue("exponent is not between 0 and 5. Pass one such as exponent=1.", argument="exponent")
-    return zipf(*(values[name] for name in ("units", "distinct_keys", "keys_of_a_unit", "exponent", "max_keys_per_unit")))
+    return zipf(
+        *(values[name] for name in ("units", "distinct_keys", "keys_of_a_unit", "exponent", "max_keys_per_unit"))
+    )
 
 
 def _neighbours(values: Json) -> list[Callable[[], object]]:
@@ -245,7 +253,9 @@ def _neighbours(values: Json) -> list[Callable[[], object]]:
     tasks = []
     for one in _release_inputs()[:3]:
         stops = [one.read(stop) for stop in one.stops]
-        near = sorted((abs(place - int(np.searchsorted(stops, values[one.name]))), stop) for place, stop in enumerate(stops))
+        near = sorted(
+            (abs(place - int(np.searchsorted(stops, values[one.name]))), stop) for place, stop in enumerate(stops)
+        )
         tasks.append([make(one.name, stop) for _, stop in near])
     return [task for tier in zip_longest(*tasks) for task in tier if task is not None]
 
