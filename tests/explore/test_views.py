@@ -54,8 +54,8 @@ class TestPlan:
 
     def test_lines_and_tiles_are_those_of_the_preview(self):
         found = answer("plan", epsilon="0.5", max_keys_per_unit="5", against="stability")
-        seen = {m: ds.preview(privacy_unit="user_id", key="query", epsilon=0.5, delta=1e-8, max_keys_per_unit=5, method=m)
-                for m in ("auto", "stability")}  # fmt: skip
+        asked = {"privacy_unit": "user_id", "key": "query", "epsilon": 0.5, "delta": 1e-8, "max_keys_per_unit": 5}
+        seen = {method: ds.preview(**asked, method=method) for method in ("auto", "stability")}
         rows = {row[0]: row[1:] for row in found.facts}
         for place, preview in enumerate(seen.values()):
             assert dict(preview.lines()).items() <= {name: cells[place] for name, cells in rows.items()}.items()

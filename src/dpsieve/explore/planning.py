@@ -1,5 +1,7 @@
-"""What a mechanism would do, from public numbers alone: which keys appear, how exact counts are, what epsilon a goal
-needs. Every number is read off the mechanism that the job would use."""
+"""What a mechanism would do, from public numbers alone: which keys appear, how exact counts are, what a goal needs.
+
+Every number is read off the mechanism that the job would use.
+"""
 
 import math
 import threading
