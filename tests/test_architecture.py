@@ -27,7 +27,8 @@ SOURCE = Path(ds.__file__).parent
 PACKAGES = (
     "errors", "validate", "codec", "types", "locks", "display", "values", "exact", "compiled", "randomness",
     "accounting", "privacy", "sampling", "channels", "noise", "estimation", "publication", "sketches", "federated",
-    "sparse", "numbers", "engines", "discovery", "jobs", "cli", "papers",
+    "sparse", "numbers", "engines", "discovery", "jobs", "explore", "cli",
+    "papers",
 )  # fmt: skip
 APART = {"__init__", "__main__", "testing", "synthetic"}  # the front door, and what tests and the demo use
 

@@ -3,24 +3,17 @@
 Frequencies are so large that a key is withheld, or two are out of order, with probability below 1e-100.
 """
 
-import os
-import shutil
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.browser import CHROMIUM, NO_CHROMIUM, chromium
 
 import dpsieve as ds
 from dpsieve.testing import insecure_source
 
-FLAGS = (
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-).split()
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-CHROMIUM = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium, or set CHROMIUM")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM)
 
 ODD = [
     "<script>alert(1)</script>", "</script><b>bold</b>", "<img src=x onerror=alert(1)>", "<!-- comment", "&lt;i&gt;",
@@ -31,12 +24,8 @@ ODD = [
 
 @pytest.fixture(scope="session")
 def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as tools:
-        started = tools.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+    with chromium() as started:
         yield started
-        started.close()
 
 
 @pytest.fixture

@@ -47,7 +47,9 @@ class Input:
         if not text and not self.default:
             return None
         if not text:
-            raise InvalidValue(f"{self.name} is blank. Pass one such as {self.name}={self.default}.", argument=self.name)
+            raise InvalidValue(
+                f"{self.name} is blank. Pass one such as {self.name}={self.default}.", argument=self.name
+            )
         if self.choices and text not in self.choices:
             raise InvalidValue(f"{self.name} is not known. Choose one of those listed.", argument=self.name)
         try:
@@ -94,7 +96,11 @@ def spell(message: str, names: Iterable[str]) -> str:
     'max keys per unit 0 is not between 1 and 9. Pass max keys per unit 5.'
     """
     known = "|".join(map(re.escape, names))
-    return re.sub(rf"\b({known})(=?)(?!\w)", lambda found: label(found[1]) + (" " if found[2] else ""), message)
+    return re.sub(
+        rf"\b({known}|[a-z]+(?:_[a-z]+)+(?==))(?:(=)|\b)",
+        lambda found: label(found[1]) + (" " if found[2] else ""),
+        message,
+    )
 
 
 def python_call(function: str, *first: str, **arguments: Any) -> str:

@@ -1,5 +1,7 @@
-"""What a mechanism would do, from public numbers alone: which keys appear, how exact counts are, what epsilon a goal
-needs. Every number is read off the mechanism that the job would use."""
+"""What a mechanism would do, from public numbers alone: which keys appear, how exact counts are, what a goal needs.
+
+Every number is read off the mechanism that the job would use.
+"""
 
 import math
 import threading
@@ -59,7 +61,7 @@ class Reach:
 
     @cached_property
     def _errors(self) -> tuple[Ints, Floats]:
-        return self._missed(np.geomspace(1, _FAR * self.surely, _POINTS // 3))
+        return self._missed(np.geomspace(1, _FAR * self.surely, _POINTS // 2))
 
     def curve(self, end: int | None = None) -> tuple[Ints, Floats]:
         """Return frequencies, up to `end` if that is farther, and the probability that a key of each is reported."""

@@ -1,11 +1,11 @@
-"""What the page may open: ledgers named at the start, releases inside of one folder, and histograms that it was sent.
+"""What the page may open, and the views of it: ledgers named at the start, and releases inside of one folder.
 
 A path is resolved, links and all, before it is compared with the folder; what lies outside is refused, whether it is
 there or not.
 """
 
 import hashlib
-from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,14 @@ import pyarrow as pa
 import dpsieve
 from dpsieve import validate
 from dpsieve.channels.channel import checked_frequencies
-from dpsieve.display import has_only_upper_end
+from dpsieve.display import has_only_upper_end, shorten
 from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.explore.answers import Answer, Json, View, budget_inputs, line_of, plot_of
+from dpsieve.explore.inputs import Input, command_line, python_call
 from dpsieve.explore.planning import Law
-from dpsieve.privacy.guarantee import shown
+from dpsieve.jobs.request import ReleaseRequest
+from dpsieve.privacy.certificate import NOT_COVERED
+from dpsieve.privacy.guarantee import Guarantee, shown
 from dpsieve.privacy.ledger import Ledger
 from dpsieve.publication.publication import UNSAFE, Publication, as_text
 from dpsieve.publication.release import Release
@@ -28,7 +32,9 @@ from dpsieve.values.keys import key_names
 
 _LISTED = 200  # releases that are suggested
 _KEPT = 4  # histograms and releases in memory
+_LONGEST = 4096  # characters of a path
 _COMPARED = 200_000  # rows
+_ENTRIES = 500  # of a ledger that are shown
 
 
 @dataclass
@@ -41,13 +47,13 @@ class Files:
     """
 
     root: Path | None = None
-    ledgers: Mapping[str, Path] = field(default_factory=dict)
+    ledgers: dict[str, Path] = field(default_factory=dict)
     _laws: dict[str, Law] = field(default_factory=dict)
     _opened: dict[tuple[Path, int], Publication] = field(default_factory=dict)
 
     def ledger(self, name: str | None) -> Ledger:
         """Return a ledger that was given at the start."""
-        if name not in self.ledgers:
+        if name is None or name not in self.ledgers:
             fix = "Start the explorer with one: dpsieve explore --ledger budget.ledger."
             raise InvalidValue(f"ledger is none of those given at the start. {fix}", argument="ledger")
         return Ledger.open(self.ledgers[name])
@@ -67,7 +73,10 @@ class Files:
             fix = "Start the explorer with one: dpsieve explore FOLDER."
             raise InvalidValue(f"{argument} needs a folder of releases. {fix}", argument=argument)
         fix = f"Pass a folder inside of it, such as {argument}='published'."
-        path = Path(self.root, validate.text(argument, name, hint=fix)).resolve()
+        name = validate.text(argument, name, hint=fix)
+        if len(name) > _LONGEST:
+            raise InvalidValue(f"{argument} is longer than any path. {fix}", argument=argument)
+        path = Path(self.root, name).resolve()
         if not path.is_relative_to(self.root.resolve()):
             raise InvalidValue(f"{argument} is outside of the folder of the explorer. {fix}", argument=argument)
         return path
@@ -75,10 +84,13 @@ class Files:
     def release(self, name: str | None, argument: str) -> Publication:
         """Return a saved publication, verified when it is first opened."""
         if not name and self.root is not None:
-            raise InvalidValue(f"{argument} is missing: the folder holds none. Pass one inside of it.", argument=argument)
+            raise InvalidValue(
+                f"{argument} is missing: the folder holds none. Pass one inside of it.", argument=argument
+            )
         path = self.place(name or "", argument)
-        record = path / "release.json"
-        key = (path, record.stat().st_mtime_ns if record.is_file() else 0)
+        key = (path, 0)
+        with suppress(OSError):
+            key = (path, (path / "release.json").stat().st_mtime_ns)
         if key not in self._opened:
             _keep(self._opened, key, Publication.load(path))
         return self._opened[key]
@@ -92,7 +104,9 @@ class Files:
         counts = fields[1:] if fields and not fields[0].isdecimal() else fields
         hint = "Pass one whole number per line, from 1 to 10^12."
         if not counts or not all(count.isdecimal() and len(count) < 14 for count in counts):
-            raise InvalidValue(f"histogram has a line that does not end in a whole number. {hint}", argument="histogram")
+            raise InvalidValue(
+                f"histogram has a line that does not end in a whole number. {hint}", argument="histogram"
+            )
         numbers = checked_frequencies([int(count) for count in counts], "histogram", hint, least=0)
         if not numbers.any():
             raise InvalidValue(f"histogram has no count above zero. {hint}", argument="histogram")
@@ -113,47 +127,6 @@ def _keep(kept: dict[Any, Any], name: Any, value: Any) -> None:
         del kept[next(iter(kept))]
 
 
-@dataclass(frozen=True)
-class Parts:
-    """What is shown of a publication; see `dpsieve.explore.views.Answer`."""
-
-    headline: str
-    loader: str
-    tiles: list[tuple[str, str, str]]
-    facts: list[list[str]]
-    table: dict[str, Any] | None
-    certificate: list[dict[str, str]]
-    notes: list[str]
-
-
-def published_parts(made: Publication, name: str) -> Parts:
-    """Return what is shown of a publication that is called `name`."""
-    promise, notes = made.guarantee, made.notes
-    kind = type(made).__name__
-    facts = [["", name], ["what", title(made)], ["guarantee", str(promise)], ["protects", promise.unit],
-             ["a unit adds", notes.contribution], ["mechanism", f"{made.mechanism.last.name}: {notes.reason}"],
-             ["purpose", notes.purpose], ["date", notes.date],
-             ["ledger entry", "" if notes.entry is None else f"{notes.entry:,}"]]  # fmt: skip
-    certificate = [
-        {"promise": f"For {scope}: epsilon {epsilon}, delta {delta}", "covers": covers,
-         "how": how + (f"; found: delta at most {worst}" if float(worst) else "")}
-        for scope, covers, epsilon, delta, worst, how in made.certificate.lines()
-    ]  # fmt: skip
-    tiles = [("epsilon", shown(promise.epsilon), ""), ("delta", shown(promise.delta), ""), ("protects", promise.unit, ""),
-             ("rows", f"{len(made):,}", "")]  # fmt: skip
-    warnings = [UNSAFE] if made.unsafe_to_publish else []
-    table = {"title": title(made), **table_data(made), "order": "count"} if len(made) else None
-    return Parts(
-        f"{title(made)}. {promise}",
-        f"ds.{kind}" if kind in dpsieve.__all__ else f"ds.federated.{kind}",
-        tiles,
-        [row for row in facts if row[1] or not row[0]],
-        table,
-        certificate,
-        [*warnings, *filter(None, [made.unprotected, made.bounded, made.hint])],
-    )
-
-
 def compare(first: Publication, second: Publication) -> dict[str, Any]:
     """Return the counts of two releases side by side, for every key of either."""
     for made, argument in ((first, "release"), (second, "other")):
@@ -167,15 +140,18 @@ def compare(first: Publication, second: Publication) -> dict[str, Any]:
     try:
         joined = left.join(right, names, join_type="full outer").slice(0, _COMPARED)
     except pa.ArrowInvalid:
-        raise InvalidType("other has keys of another type. Pass a release of the same keys.", argument="other") from None
-    columns = [{"name": name, "kind": "text", "values": [str(value) for value in as_text(joined.column(name)).to_pylist()]}
-               for name in names]  # fmt: skip
+        raise InvalidType(
+            "other has keys of another type. Pass a release of the same keys.", argument="other"
+        ) from None
+    keys = {name: as_text(joined.column(name)).to_pylist() for name in names}
+    columns: list[Json] = [{"name": name, "kind": "text", "values": [*map(str, keys[name])]} for name in names]
     ends = []
     for made, place, words in ((first, "i", ""), (second, "j", " of the other")):
         rows = made.table.take(joined.column(place))
         low, high, count = (rows.column(name).to_pylist() for name in ("low", "high", "count"))
         ends.append((low, high))
-        lows = [None if a is None or has_only_upper_end(a, b, made.least) else a for a, b in zip(low, high, strict=True)]
+        least = made.least if isinstance(made, Release) else 1
+        lows = [None if a is None or has_only_upper_end(a, b, least) else a for a, b in zip(low, high, strict=True)]
         columns += [{"name": f"count{words}", "kind": "number", "values": count},
                     {"name": f"95 % interval{words}", "kind": "interval", "values": lows, "highs": high}]  # fmt: skip
     apart = [_apart(*pair) for pair in zip(*ends[0], *ends[1], strict=True)]
@@ -189,3 +165,101 @@ def _apart(low: int | None, high: int | None, low_of_other: int | None, high_of_
     if low_of_other is None or high_of_other is None:
         return "only in the first"
     return "apart" if high < low_of_other or high_of_other < low else "overlap"
+
+
+# Budget
+
+
+def _budget_inputs(files: Files) -> list[Input]:
+    names = tuple(files.ledgers)
+    text = "A ledger that was given when the explorer was started. It is read, never written."
+    return [Input("ledger", text, default=names[0] if names else "", choices=names), *budget_inputs(ReleaseRequest)]
+
+
+def _budget_view(files: Files, values: Json) -> Answer:
+    ledger = files.ledger(values["ledger"])
+    left, spent, entries = ledger.remaining(), ledger.spent(), ledger.history()
+    asked = Guarantee(values["epsilon"], values["delta"], neighbours=ledger.budget.neighbours, unit=ledger.budget.unit)
+    room = ledger.room_for(asked)
+    after = ledger.left_after_each() if len(entries) <= _ENTRIES else []
+    one_more = f"epsilon {values['epsilon']:g} and delta {values['delta']:g}"
+    listed = entries[-_ENTRIES:]
+    rows = [(entry.number, entry.time[:16].replace("T", " "), entry.words(), entry.note) for entry in listed]
+    columns = [
+        {"name": name, "kind": "text" if place else "number", "values": [row[place] for row in rows]}
+        for place, name in enumerate(("entry", "time (UTC)", "spent", "note"))
+    ]
+    steps = [line_of("left", (np.arange(len(after)), np.array(after)))] if len(after) > 1 else []
+    several = "1 entry" if len(entries) == 1 else f"{len(entries):,} entries"
+    return Answer(
+        f"{room:,} more {'release' if room == 1 else 'releases'} of {one_more} would fit."
+        if room else f"A release of {one_more} does not fit.",
+        f"import dpsieve as ds\n{python_call('ds.Ledger.open', str(values['ledger']))}.remaining()",
+        command_line(["ledger", "show", str(values["ledger"])]),
+        [("left for one release", f"epsilon {left.epsilon:.6g}" if left else "nothing",
+          f"at delta {left.delta:.3g}, by {left.rule}" if left else ""),
+         ("spent", f"epsilon {spent:.6g}", f"in {several}"), ("would fit", f"{room:,} more", f"of {one_more}")],
+        [["", "ledger"], ["budget", str(ledger.budget)], ["left", str(left) if left else "nothing"],
+         ["spent", f"epsilon {spent:.6g} at the budget's delta if all amounts were fixed in advance, in {several}"],
+         ["head", ledger.head]],
+        [plot_of("What was left", "entries", "epsilon of one more release", steps, step=True)] if steps else [],
+        table={"title": "Entries", "columns": columns, "rows": len(entries), "order": "entry"} if entries else None,
+    )  # fmt: skip
+
+
+# Published
+
+
+def _published_inputs(files: Files) -> list[Input]:
+    found = tuple(files.releases())
+    place = "a folder that another command wrote with --out, inside of the folder that the explorer was started with"
+    return [
+        Input("release", f"The saved release: {place}.", default=found[0] if found else "", suggestions=found),
+        Input("other", "Another one, to compare; may be left out.", suggestions=found),
+    ]
+
+
+def _published(files: Files, values: Json) -> Answer:
+    made = files.release(values["release"], "release")
+    other = files.release(values["other"], "other") if values["other"] else None
+    about = _about(made, shorten(values["release"]))
+    if other is not None:
+        theirs = {row[0]: row[1] for row in _about(other, shorten(values["other"]))}
+        about = [[*row, theirs[row[0]]] for row in about]
+    python, reports = ["import dpsieve as ds"], []
+    for one, name in ((made, values["release"]), (other, values["other"])):
+        if one is not None:
+            kind, place = type(one).__name__, files.place(name)
+            owner = "ds" if kind in dpsieve.__all__ else "ds.federated"
+            python.append(python_call(f"{owner}.{kind}.load", str(place)))
+            reports.append(command_line(["report", str(place)], out=f"{place.name}.html"))
+    promise, table = made.guarantee, None
+    if len(made):
+        table = {"title": title(made), **table_data(made), "order": "count"} if other is None else compare(made, other)
+    parts = [
+        {"promise": f"For {scope}: epsilon {epsilon}, delta {delta}", "covers": covers,
+         "how": how + (f"; found: delta at most {worst}" if float(worst) else "")}
+        for scope, covers, epsilon, delta, worst, how in made.certificate.lines()
+    ]  # fmt: skip
+    return Answer(
+        f"{title(made)}. {promise}", "\n".join(python), "\n".join(reports),
+        [("epsilon", shown(promise.epsilon), ""), ("delta", shown(promise.delta), ""), ("protects", promise.unit, ""),
+         ("rows", f"{len(made):,}", "")],
+        [row for row in about if any(row[1:])], table=table, parts=parts, not_covered=NOT_COVERED,
+        notes=[*([UNSAFE] if made.unsafe_to_publish else []),
+               *filter(None, [made.unprotected, made.bounded, made.hint])],
+    )  # fmt: skip
+
+
+def _about(made: Publication, name: str) -> list[list[str]]:
+    promise, notes = made.guarantee, made.notes
+    return [
+        ["", name], ["what", title(made)], ["guarantee", str(promise)], ["protects", promise.unit],
+        ["a unit adds", notes.contribution], ["mechanism", f"{made.mechanism.last.name}: {notes.reason}"],
+        ["purpose", notes.purpose], ["date", notes.date],
+        ["ledger entry", "" if notes.entry is None else f"{notes.entry:,}"],
+    ]  # fmt: skip
+
+
+BUDGET = View("Budget", "What a ledger has spent, and what still fits.", _budget_inputs, _budget_view)
+PUBLISHED = View("Published", "Look at a saved release, or compare two.", _published_inputs, _published)

@@ -30,7 +30,6 @@ from dpsieve.explore.views import VIEWS
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
-    from starlette.requests import Request
     from starlette.responses import Response
 
 PORT = 8765
@@ -145,7 +144,7 @@ def _is_loopback(client: tuple[str, int] | None) -> bool:
 
 
 def _has_cookie(headers: Mapping[str, list[str]], session: Session) -> bool:
-    cookies = SimpleCookie[str]()
+    cookies = SimpleCookie()
     with suppress(CookieError):
         cookies.load("; ".join(headers.get("cookie", [])))
     found = cookies.get(session.cookie_name)
@@ -241,7 +240,7 @@ def _asset(kind: str) -> str:
 
 def serve(
     root: Path | None = None,
-    ledgers: Mapping[str, Path] | None = None,
+    ledgers: dict[str, Path] | None = None,
     *,
     port: int | None = None,
     browser: bool = True,
@@ -257,13 +256,12 @@ def serve(
         say: what prints the address.
     """
     try:
-        import uvicorn
-
         import starlette  # noqa: F401
+        import uvicorn
     except ImportError:
         raise InvalidValue("explore needs Starlette and uvicorn. Run: pip install 'dpsieve[explore]'") from None
     held = Files(None if root is None else root.resolve(), ledgers or {})
-    with _bound(port) as bound:
+    with bind(port) as bound:
         session = Session(held, bound.getsockname()[1])
         config = uvicorn.Config(
             application(session), log_level="critical", access_log=False, server_header=False, ws="none",
@@ -276,7 +274,7 @@ def serve(
             uvicorn.Server(config).run(sockets=[bound])
 
 
-def _bound(port: int | None) -> socket.socket:
+def bind(port: int | None) -> socket.socket:
     """Return a socket that listens on the loopback interface."""
     for wanted in (PORT, 0) if port is None else (port,):
         bound = socket.socket()

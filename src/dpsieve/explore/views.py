@@ -1,7 +1,7 @@
-"""The views of the page. Each answers from public numbers, a ledger that is read, or what is published already."""
+"""The views of the page; those that plan answer from public numbers alone."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
@@ -9,112 +9,32 @@ import numpy as np
 
 from dpsieve.channels.channel import ReportedCounts, frequency_at
 from dpsieve.channels.optimal_channels import optimal
-from dpsieve.display import shorten
 from dpsieve.errors import DpsieveError, InvalidValue
+from dpsieve.explore.answers import Answer, Json, View, budget_inputs, curves_of, line_of, plot_of, side_by_side, texts
 from dpsieve.explore.inputs import Input, command_line, label, of, python_call, spell
 from dpsieve.explore.planning import EPSILONS, Reach, least_epsilon, reach, zipf
-from dpsieve.explore.saved import Files, compare, published_parts
+from dpsieve.explore.saved import BUDGET, PUBLISHED, Files
 from dpsieve.jobs.collect import plan_histogram
 from dpsieve.jobs.number_request import HistogramRequest
 from dpsieve.jobs.preview import Preview, check_plan
-from dpsieve.jobs.request import ReleaseRequest, Request
-from dpsieve.privacy.certificate import NOT_COVERED
-from dpsieve.privacy.guarantee import Guarantee, warn_of_large_delta
+from dpsieve.jobs.request import ReleaseRequest
+from dpsieve.privacy.guarantee import warn_of_large_delta
 
-Json = dict[str, Any]
 _DATA = "What the data may look like"
 _NAMES = "Names in the code"
 _MORE = "More"
 _STEPS = EPSILONS[4::3]  # of a curve over epsilon
 _METHODS = ("auto", "optimal", "simple", "truncated_geometric", "stability", "gaussian", "report_then_count")
-_ENTRIES = 500  # of a ledger that are shown
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a view shows.
-
-    Attributes:
-        headline: the answer in one sentence.
-        python, command: what gives the same in Python and on the command line.
-        tiles: the main numbers: name, value, and what it compares with.
-        facts: rows of a small table, the first one its head.
-        plots: what `linePlot` of parts.js draws.
-        table: of a publication or a ledger, sortable.
-        parts, not_covered: of a certificate.
-        notes: what else to know.
-        ahead: what sliders may ask for next.
-    """
-
-    headline: str
-    python: str
-    command: str
-    tiles: list[tuple[str, str, str]] = field(default_factory=list)
-    facts: list[list[str]] = field(default_factory=list)
-    plots: list[Json] = field(default_factory=list)
-    table: Json | None = None
-    parts: list[Json] = field(default_factory=list)
-    not_covered: str = ""
-    notes: list[str] = field(default_factory=list)
-    ahead: list[Callable[[], object]] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class View:
-    """A view: its title, what it is for, its inputs, and its answer to their values."""
-
-    title: str
-    intro: str
-    inputs: Callable[[Files], list[Input]]
-    answer: Callable[[Files, Json], Answer]
-
-
-def _texts(numbers: tuple[float, ...]) -> tuple[str, ...]:
-    return tuple(f"{number:g}" for number in numbers)
-
-
-def _budget(request: type[Request], **more: Any) -> list[Input]:
-    deltas = _texts(tuple(10.0**power for power in range(-12, -3)))
-    return [
-        of(request, "epsilon", "number", "1", stops=_texts(EPSILONS), **more),
-        of(request, "delta", "number", "1e-08", stops=deltas, **more),
-    ]
 
 
 def _release_inputs(*, has_epsilon: bool = True) -> list[Input]:
-    keys = _texts((1, 2, 3, 5, 10, 20, 50, 100, 200))
+    keys = texts((1, 2, 3, 5, 10, 20, 50, 100, 200))
     most = "The number of keys that a unit may add: more keep more of the data, and share the budget."
     return [
-        *_budget(ReleaseRequest)[not has_epsilon :],
+        *budget_inputs(ReleaseRequest)[not has_epsilon :],
         of(ReleaseRequest, "max_keys_per_unit", "whole", "10", stops=keys, help=most),
         of(ReleaseRequest, "method", default="auto", choices=_METHODS),
     ]
-
-
-def _names() -> list[Input]:
-    return [of(ReleaseRequest, name, default=default, group=_NAMES) for name, default in
-            (("key", "query"), ("privacy_unit", "user_id"))]  # fmt: skip
-
-
-def _line(name: str, curve: tuple[Any, Any]) -> Json:
-    return {"name": name, "x": curve[0].tolist(), "y": curve[1].tolist()}
-
-
-def _curves(named: list[tuple[str, Reach]], what: Callable[[Reach, Any], tuple[Any, Any]]) -> list[Json]:
-    """Return the curves of mechanisms, each drawn as far as the farthest."""
-    end = max(int(what(one, None)[0][-1]) for _, one in named)
-    return [_line(name, what(one, end)) for name, one in named]
-
-
-def _plot(title: str, x: str, y: str, lines: list[Json], **more: Any) -> Json:
-    return {"title": title, "xName": x, "xWord": x[:1].upper() + x[1:], "yName": y, "lines": lines, **more}
-
-
-def _facts(*columns: tuple[str, Preview]) -> list[list[str]]:
-    """Return the lines of previews side by side."""
-    found = [dict(preview.lines()) for _, preview in columns]
-    names = list(dict.fromkeys(name for lines in found for name in lines))
-    return [["", *(name for name, _ in columns)], *([name, *(lines.get(name, "") for lines in found)] for name in names)]
 
 
 def _half_width(preview: Preview) -> int:
@@ -126,11 +46,16 @@ def _of_units(frequency: int | None) -> str:
     return "never" if frequency is None else f"{frequency:,} units"
 
 
+def _names() -> list[Input]:
+    return [of(ReleaseRequest, name, default=default, group=_NAMES) for name, default in
+            (("key", "query"), ("privacy_unit", "user_id"))]  # fmt: skip
+
+
 # Plan
 
 
 def _plan_inputs(files: Files) -> list[Input]:
-    sizes, lists = (_texts(tuple(10.0**power for power in range(*ends))) for ends in ((3, 9), (2, 7)))
+    sizes, lists = (texts(tuple(10.0**power for power in range(*ends))) for ends in ((3, 9), (2, 7)))
     against = "Another method, to compare; 'none' shows one alone."
     text = "A public list of counts, one per line or the last column of a CSV file, to use in place of a Zipf law."
     return [
@@ -138,11 +63,11 @@ def _plan_inputs(files: Files) -> list[Input]:
         Input("against", against, default="stability", choices=("none", *_METHODS)),
         Input("units", "The number of units.", "whole", "100000", tuple(f"{float(s):.0f}" for s in sizes), group=_DATA),
         Input("keys_of_a_unit", "The number of distinct keys that a unit holds.", "whole", "10",
-              _texts((1, 2, 5, 10, 20, 50, 100, 200)), group=_DATA),
+              texts((1, 2, 5, 10, 20, 50, 100, 200)), group=_DATA),
         Input("distinct_keys", "The number of distinct keys in all.", "whole", "100000",
               tuple(f"{float(s):.0f}" for s in lists), group=_DATA),
         Input("exponent", "Of the Zipf law: the key of rank r has a share of the pairs near 1 / r^exponent.", "number",
-              "1", _texts((0.0, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0)), group=_DATA),
+              "1", texts((0.0, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0)), group=_DATA),
         Input("histogram", text, "file", group=_DATA),
         *_names(),
     ]  # fmt: skip
@@ -188,11 +113,14 @@ def _plan(files: Files, values: Json) -> Answer:
     if len(both) > 1 and both[0][0] == both[1][0]:
         both[0] = (f"auto: {both[0][0]}", ours)
     ranks, frequencies = law.by_rank
-    by_rank = [_line(name, (ranks, one.channel.reporting_probability(frequencies))) for name, one in both]
+    by_rank = [line_of(name, (ranks, one.channel.reporting_probability(frequencies))) for name, one in both]
     expected = [one.expected(law) for _, one in both]
     keys = [f"{count:,.0f}" for count, _ in expected]
-    facts = _facts(*((name, one.preview) for name, one in both))
-    facts += [[f"expected keys, of {law.total:,}", *keys], ["their share of all pairs", *(f"{s:.1%}" for _, s in expected)]]
+    facts = side_by_side(*((name, one.preview) for name, one in both))
+    facts += [
+        [f"expected keys, of {law.total:,}", *keys],
+        ["their share of all pairs", *(f"{s:.1%}" for _, s in expected)],
+    ]
     compared = [f"{both[1][0]}: {{}}".format] if other is not None else []
 
     def tile(name: str, words: Callable[[Reach, str], str]) -> tuple[str, str, str]:
@@ -208,12 +136,12 @@ def _plan(files: Files, values: Json) -> Answer:
          tile("error of common counts (95 %)", lambda one, _: f"± {_half_width(one.preview):,}"),
          tile("expected keys", lambda _, count: count)],
         facts,
-        [_plot("Does a key appear?", "units that hold it", "probability that the key appears",
-               _curves(both, Reach.curve), percent=True),
-         _plot("How exact are counts?", "units that hold it", f"typical error, {share}",
-               _curves(both, Reach.errors), percent=True, xLog=True,
+        [plot_of("Does a key appear?", "units that hold it", "probability that the key appears",
+               curves_of(both, Reach.curve), percent=True),
+         plot_of("How exact are counts?", "units that hold it", f"typical error, {share}",
+               curves_of(both, Reach.errors), percent=True, xLog=True,
                note="Root mean square error of the published count; a key that does not appear counts as 0."),
-         _plot("Which ranks appear?", "rank of the key", "probability that the key appears", by_rank, percent=True,
+         plot_of("Which ranks appear?", "rank of the key", "probability that the key appears", by_rank, percent=True,
                xLog=True, note="Under the law or the histogram of the data, after bounding.")],
         notes=notes,
         ahead=_neighbours(values),
@@ -228,7 +156,9 @@ def _zipf(values: Json) -> Any:
             raise InvalidValue(f"{name}={values[name]} is not between 1 and {most}. {fix}", argument=name)
     if not 0 <= values["exponent"] <= 5:
         raise InvalidValue("exponent is not between 0 and 5. Pass one such as exponent=1.", argument="exponent")
-    return zipf(*(values[name] for name in ("units", "distinct_keys", "keys_of_a_unit", "exponent", "max_keys_per_unit")))
+    return zipf(
+        *(values[name] for name in ("units", "distinct_keys", "keys_of_a_unit", "exponent", "max_keys_per_unit"))
+    )
 
 
 def _neighbours(values: Json) -> list[Callable[[], object]]:
@@ -245,7 +175,9 @@ def _neighbours(values: Json) -> list[Callable[[], object]]:
     tasks = []
     for one in _release_inputs()[:3]:
         stops = [one.read(stop) for stop in one.stops]
-        near = sorted((abs(place - int(np.searchsorted(stops, values[one.name]))), stop) for place, stop in enumerate(stops))
+        near = sorted(
+            (abs(place - int(np.searchsorted(stops, values[one.name]))), stop) for place, stop in enumerate(stops)
+        )
         tasks.append([make(one.name, stop) for _, stop in near])
     return [task for tier in zip_longest(*tasks) for task in tier if task is not None]
 
@@ -258,11 +190,11 @@ def _backwards_inputs(files: Files) -> list[Input]:
         Input("goal", "'key appears': a key of so many units appears with this probability. 'exact counts': 95 % "
               "intervals of common keys are within this error.", default="key appears",
               choices=("key appears", "exact counts")),
-        Input("frequency", "How many units hold the key.", "whole", "50", _texts((5, 10, 20, 50, 100, 200, 500, 1000)),
+        Input("frequency", "How many units hold the key.", "whole", "50", texts((5, 10, 20, 50, 100, 200, 500, 1000)),
               when=("goal", "key appears")),
-        Input("probability", "With which it appears.", "number", "0.9", _texts((0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)),
+        Input("probability", "With which it appears.", "number", "0.9", texts((0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)),
               when=("goal", "key appears")),
-        Input("error", "How far counts may be off.", "whole", "20", _texts((2, 5, 10, 20, 50, 100, 200)),
+        Input("error", "How far counts may be off.", "whole", "20", texts((2, 5, 10, 20, 50, 100, 200)),
               when=("goal", "exact counts")),
         *_release_inputs(has_epsilon=False),
         *_names(),
@@ -286,18 +218,22 @@ def _backwards(files: Files, values: Json) -> Answer:
 
     def by_method_of(stop: float) -> Callable[[float], bool]:
         name = at(stop).name
-        return lambda epsilon: needed(at(epsilon, name)) <= target
 
-    target = values["error"] if exact else values["frequency"]
+        def holds(epsilon: float) -> bool:
+            return needed(at(epsilon, name)) <= target
+
+        return holds
+
+    target: int = values["error"] if exact else values["frequency"]
     _at_least_one("error" if exact else "frequency", target)
     best = least_epsilon(lambda epsilon: needed(at(epsilon)) <= target, by_method_of)
-    steps = [step for step in _STEPS if _has(lambda step=step: at(step))]
+    steps = [step for step in _STEPS if _works(partial(at, step))]
     y = "error of common counts (95 %)" if exact else f"units needed for {values['probability']:.4g}"
     lines = [{"name": "units needed", "x": steps, "y": [max(1, needed(at(step))) for step in steps]}]
-    plot = _plot("What each epsilon gives", "epsilon", y, lines, xLog=True, yLog=True)
+    plot = plot_of("What each epsilon gives", "epsilon", y, lines, xLog=True, yLog=True)
     if best is None:
-        why = f"No epsilon up to {EPSILONS[-1]:g} is enough. Allow more, use a larger delta, or bound units to fewer keys."
-        return Answer(why, *_calls(asked, {}), plots=[plot], notes=[why])
+        fix = "Allow more, use a larger delta, or bound units to fewer keys."
+        return Answer(f"No epsilon up to {EPSILONS[-1]:g} is enough. {fix}", *_calls(asked, {}), plots=[plot])
     found, wanted = at(best), asked | {"epsilon": best}
     goal = f"counts of common keys are within {target:,}" if exact else (
         f"a key of {_of_units(target)} appears with probability {values['probability']:g} or more"
@@ -306,7 +242,8 @@ def _backwards(files: Files, values: Json) -> Answer:
         f"Epsilon {best:g} is enough: {goal}.", *_calls(wanted, {}),
         [("epsilon", f"{best:g}", ""), ("appears half of the time", _of_units(found.preview.half), ""),
          ("error of common counts (95 %)", f"± {_half_width(found.preview):,}", "")],
-        _facts((_named(values["method"], found), found.preview)), [plot | {"mark": [best, max(1, needed(found))]}],
+        side_by_side((_named(values["method"], found), found.preview)),
+        [plot | {"mark": [best, max(1, needed(found))]}],
     )  # fmt: skip
 
 
@@ -315,7 +252,7 @@ def _at_least_one(name: str, value: int) -> None:
         raise InvalidValue(f"{name}={value} is not at least 1. Pass one such as {name}=20.", argument=name)
 
 
-def _has(make: Callable[[], object]) -> bool:
+def _works(make: Callable[[], object]) -> bool:
     try:
         make()
     except DpsieveError:
@@ -336,7 +273,7 @@ def _clients_inputs(files: Files) -> list[Input]:
     hostile = of(HistogramRequest, "hostile", "whole", "0", group=_MORE)
     names = (("column", "query"), ("privacy_unit", "user_id"))
     columns = [of(HistogramRequest, name, default=default, group=_NAMES) for name, default in names]
-    epsilon, delta = _budget(HistogramRequest)
+    epsilon, delta = budget_inputs(HistogramRequest)
     return [epsilon, delta, *asked, hostile, *columns]
 
 
@@ -355,99 +292,24 @@ def _clients(files: Files, values: Json) -> Answer:
              if values[name] is not None and values[name] != defaults.get(name)}  # fmt: skip
     rate: Any = mechanism
     return Answer(
-        f"Each client reports with probability {rate.rate:.4g}; a value appears with {rate.threshold:,} reports or more.",
+        f"Each client reports with probability {rate.rate:.4g}; a value appears from {rate.threshold:,} reports on.",
         f"import dpsieve as ds\n{python_call('ds.preview', job='collect_histogram', **given)}",
         f"{command_line(['collect', 'histogram', 'events.parquet'], **given)} --dry-run",
         [("rate", f"{rate.rate:.4g}", ""), ("threshold", f"{rate.threshold:,} reports", ""),
          ("appears half of the time", f"{preview.half:,} clients" if preview.half else "never", "")],
-        _facts(("plan", preview)),
-        [_plot("Does a value appear?", "clients that have it", "probability that the value appears",
-               _curves(lines, Reach.curve), percent=True),
-         _plot("How exact are counts?", "clients that have it", "typical error, share of its count",
-               _curves(lines, Reach.errors), percent=True, xLog=True,
+        side_by_side(("plan", preview)),
+        [plot_of("Does a value appear?", "clients that have it", "probability that the value appears",
+               curves_of(lines, Reach.curve), percent=True),
+         plot_of("How exact are counts?", "clients that have it", "typical error, share of its count",
+               curves_of(lines, Reach.errors), percent=True, xLog=True,
                note="Root mean square error of the published count; a value that does not appear counts as 0.")],
-    )  # fmt: skip
-
-
-# Budget
-
-
-def _budget_inputs(files: Files) -> list[Input]:
-    names = tuple(files.ledgers)
-    text = "A ledger that was given when the explorer was started. It is read, never written."
-    next_one = "of one more release"
-    return [
-        Input("ledger", text, default=names[0] if names else "", choices=names),
-        *(replace(one, help=f"{one.name.capitalize()} {next_one}.") for one in _budget(ReleaseRequest)),
-    ]
-
-
-def _budget_view(files: Files, values: Json) -> Answer:
-    ledger = files.ledger(values["ledger"])
-    left, spent, entries = ledger.remaining(), ledger.spent(), ledger.history()
-    shown = left is not None
-    asked = Guarantee(values["epsilon"], values["delta"], neighbours=ledger.budget.neighbours, unit=ledger.budget.unit)
-    room = ledger.room_for(asked)
-    after = ledger.left_after_each() if len(entries) <= _ENTRIES else []
-    one_more = f"epsilon {values['epsilon']:g} and delta {values['delta']:g}"
-    columns = [
-        {"name": "entry", "kind": "number", "values": [entry.number for entry in entries[-_ENTRIES:]]},
-        {"name": "time (UTC)", "kind": "text", "values": [entry.time[:16].replace("T", " ") for entry in entries[-_ENTRIES:]]},
-        {"name": "spent", "kind": "text", "values": [entry.words() for entry in entries[-_ENTRIES:]]},
-        {"name": "note", "kind": "text", "values": [entry.note for entry in entries[-_ENTRIES:]]},
-    ]  # fmt: skip
-    steps = [_line("left", (np.arange(len(after)), np.array(after)))] if len(after) > 1 else []
-    several = "1 entry" if len(entries) == 1 else f"{len(entries):,} entries"
-    return Answer(
-        f"{room:,} more {'release' if room == 1 else 'releases'} of {one_more} would fit."
-        if room else f"A release of {one_more} does not fit.",
-        f"import dpsieve as ds\n{python_call('ds.Ledger.open', str(values['ledger']))}.remaining()",
-        command_line(["ledger", "show", str(values["ledger"])]),
-        [("left for one release", f"epsilon {left.epsilon:.6g}" if left else "nothing",
-          f"at delta {left.delta:.3g}, by {left.rule}" if left else ""),
-         ("spent", f"epsilon {spent:.6g}", f"in {several}"), ("would fit", f"{room:,} more", f"of {one_more}")],
-        [["", "ledger"], ["budget", str(ledger.budget)], ["left", str(left) if shown else "nothing"],
-         ["spent", f"epsilon {spent:.6g} at the budget's delta if all amounts were fixed in advance, in {several}"],
-         ["head", ledger.head]],
-        [_plot("What was left", "entries", "epsilon of one more release", steps, step=True)] if steps else [],
-        table={"title": "Entries", "columns": columns, "rows": len(entries), "order": "entry"} if entries else None,
-    )  # fmt: skip
-
-
-# Published
-
-
-def _published_inputs(files: Files) -> list[Input]:
-    found = tuple(files.releases())
-    place = "a folder that another command wrote with --out, inside of the folder that the explorer was started with"
-    return [
-        Input("release", f"The saved release: {place}.", default=found[0] if found else "", suggestions=found),
-        Input("other", "Another one, to compare; may be left out.", suggestions=found),
-    ]
-
-
-def _published(files: Files, values: Json) -> Answer:
-    made = files.release(values["release"], "release")
-    other = files.release(values["other"], "other") if values["other"] else None
-    parts = published_parts(made, shorten(values["release"]))
-    facts = parts.facts
-    if other is not None:
-        theirs = dict(map(tuple, published_parts(other, shorten(values["other"])).facts))  # type: ignore[arg-type]
-        facts = [[*row, theirs.get(row[0], "")] for row in facts]
-    opened = [files.place(name) for name in (values["release"], values["other"]) if name]
-    python = ["import dpsieve as ds", *(python_call(f"{parts.loader}.load", str(place)) for place in opened)]
-    reports = [command_line(["report", str(place)], out=f"{place.name}.html") for place in opened]
-    return Answer(
-        parts.headline, "\n".join(python), "\n".join(reports), parts.tiles, facts,
-        table=parts.table if other is None else compare(made, other), parts=parts.certificate, not_covered=NOT_COVERED,
-        notes=parts.notes,
     )  # fmt: skip
 
 
 VIEWS: Mapping[str, View] = {
     "plan": View("Plan", "What a release would publish, before anything is spent.", _plan_inputs, _plan),
     "backwards": View("Backwards", "From the accuracy that you need to its epsilon.", _backwards_inputs, _backwards),
-    "budget": View("Budget", "What a ledger has spent, and what still fits.", _budget_inputs, _budget_view),
+    "budget": BUDGET,
     "clients": View("Clients", "Collect from clients, each of which reports at random.", _clients_inputs, _clients),
-    "published": View("Published", "Look at a saved release, or compare two.", _published_inputs, _published),
+    "published": PUBLISHED,
 }

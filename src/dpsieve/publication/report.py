@@ -116,6 +116,7 @@ def table_data(made: Publication) -> dict[str, Any]:
 
 
 def title(made: Publication) -> str:
+    """Return what a publication is, in a few words."""
     names, statistic = _key_names(made), getattr(made.notes, "statistic", "")
     if statistic:
         of = made.table.column("name").to_pylist()
