@@ -14,6 +14,7 @@ but small radii. A geometric variable is a discrete Laplace one, folded: x below
 """
 
 import math
+from functools import lru_cache
 
 import numpy as np
 from numpy.polynomial import polynomial
@@ -102,6 +103,7 @@ def _differences(values: list[int]) -> list[int]:
     return found
 
 
+@lru_cache(maxsize=1024)
 def cube_half_width(dimensions: int, ratio: float, level: float) -> float:
     """Return h, in scales, with P[|Z_1 + ratio * Z_2| <= h] = level for noise of a large scale and |ratio| <= 1.
 
