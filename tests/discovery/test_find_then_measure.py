@@ -66,7 +66,9 @@ def test_measured_numbers_have_the_stated_noise(made):
     assert all(one.keys.column(0).to_pylist() == ["a", "b"] or one.keys.num_rows == 2 for one in found)
     errors, ratios = [], []
     for one in found:
-        for key, token, sums in zip(one.keys.column(0).to_pylist(), one.outcome.tokens, one.outcome.sums.T, strict=True):
+        for key, token, sums in zip(
+            one.keys.column(0).to_pylist(), one.outcome.tokens, one.outcome.sums.T, strict=True
+        ):
             true = [GRID, 0] if key == "a" else [-GRID, GRID]
             errors.append((sums - number * np.array(true)) / GRID)
             ratios.append(token - number)

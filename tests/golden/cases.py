@@ -130,7 +130,7 @@ both = {"sums": {"x": (0, 20)}, "means": {"y": (1, 5)}}
 add("release: totals, automatic bound", release_totals, **both)
 add("release: totals, 1 key", release_totals, max_keys_per_unit=1, **both)
 add("release: totals, 3 keys", release_totals, max_keys_per_unit=3, means={"y": (1, 5)})
-add("release: totals, many keys", release_totals, max_keys_per_unit=40, **both)
+add("release: totals, many keys", release_totals, max_keys_per_unit=40, goal="keys", **both)
 add("release: totals, bounds chosen", release_totals, max_keys_per_unit=1, sums={"x": "auto"}, means={"y": "auto"})
 add("release: totals and the rest", release_totals, max_keys_per_unit=2, rest=True, **both)
 add("release: totals, public list", release_totals, max_keys_per_unit=2, known_keys=["k0", "k1", "none"], **both)

@@ -54,7 +54,9 @@ def test_the_bound_may_be_chosen_privately(orders):
 
 
 def test_bounds_of_columns_may_be_chosen_privately(orders):
-    many = pa.concat_tables([orders.set_column(0, "user", pa.array(np.array(orders["user"]) + 6000 * i)) for i in range(4)])
+    many = pa.concat_tables(
+        [orders.set_column(0, "user", pa.array(np.array(orders["user"]) + 6000 * i)) for i in range(4)]
+    )
     release = ds.release(many, sums={"price": "auto"}, means={"rating": "auto"}, max_keys_per_unit=1, **BUDGET)
     price, rating = release.totals
     assert (price.low, price.high) == (0.0, 8.0) and price.clipped < 0.2
@@ -160,7 +162,9 @@ def test_columns_of_text_and_names_that_clash(orders, tmp_path):
         ds.release(clash, ledger=ledger, sums={"price": (0, 1)}, **{**BUDGET, "key": "price_sum"})
     assert len(ledger) == 0
     odd = orders.rename_columns(["user", "drink", "count", "low"])
-    release = ds.release(odd, ledger=ledger, sums={"count": (0, 20)}, means={"low": (1, 5)}, max_keys_per_unit=1, **BUDGET)
+    release = ds.release(
+        odd, ledger=ledger, sums={"count": (0, 20)}, means={"low": (1, 5)}, max_keys_per_unit=1, **BUDGET
+    )
     assert {"count_sum", "count_low", "low_mean", "low_high"} <= set(release.table.column_names)
     assert len(ledger) == 1 and release.notes.entry == 1
 

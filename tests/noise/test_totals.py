@@ -15,7 +15,12 @@ def test_what_units_add_is_on_a_grid_between_the_bounds():
     amounts = np.array([-1e30, 0, 50, 100, 200, 1e30, np.nan]) * price.steps_per_unit
     assert price.on_grid(amounts).tolist() == [0, 0, GRID // 4, GRID // 2, GRID, GRID, 0]
     rating = Total("rating", "mean", 1, 5)
-    assert rating.on_grid(np.array([1, 3, 5, np.nan]) * rating.steps_per_unit).tolist() == [0, GRID // 2, GRID, GRID // 2]
+    assert rating.on_grid(np.array([1, 3, 5, np.nan]) * rating.steps_per_unit).tolist() == [
+        0,
+        GRID // 2,
+        GRID,
+        GRID // 2,
+    ]
     assert Total("gain", "sum", -10, 30).missing == GRID // 4  # a sum of nothing is 0
     assert Total("gain", "sum", 10, 30).missing == 0  # and is clipped
 
@@ -77,7 +82,15 @@ def test_bounds_that_make_no_sense(bounds, words):
 
 
 def test_arguments_that_are_no_columns_with_bounds():
-    for given in ("price", ["price"], {"price": 5}, {"price": (1, 2, 3)}, {"price": "some"}, {3: (0, 1)}, {"price": ("a", "b")}):
+    for given in (
+        "price",
+        ["price"],
+        {"price": 5},
+        {"price": (1, 2, 3)},
+        {"price": "some"},
+        {3: (0, 1)},
+        {"price": ("a", "b")},
+    ):
         with pytest.raises(InvalidType) as caught:
             check_totals(given, None)
         assert caught.value.argument in ("sums", None)

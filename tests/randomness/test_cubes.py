@@ -32,7 +32,7 @@ def test_draws_follow_the_law(scale, dimensions):
 
 
 def test_the_probability_of_a_point_depends_on_its_largest_coordinate_alone():
-    """All points of a lattice with one norm are alike, and e^(-1/scale) relates norms: this is what privacy rests on."""
+    """Points of one norm are alike, and e^(-1/scale) relates norms: this is what privacy rests on."""
     scale, source = 1.3, SystemSource()
     radii = cube_radii(scale, 2, 200_000)
     points = np.stack([within_cubes(radii, source), within_cubes(radii, source)])

@@ -137,7 +137,9 @@ class Postgres(Engine):
             raise InvalidValue(f"connection is a text that is not a URL of PostgreSQL. {_HOW}", argument="connection")
         if not is_url and not hasattr(connection, "adbc_get_table_schema"):
             given = type(connection).__name__
-            raise InvalidType(f"connection must be a URL or an ADBC connection, not {given}. {_HOW}", argument="connection")
+            raise InvalidType(
+                f"connection must be a URL or an ADBC connection, not {given}. {_HOW}", argument="connection"
+            )
         self._connection = connection
 
     def __repr__(self) -> str:

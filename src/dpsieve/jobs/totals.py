@@ -160,7 +160,9 @@ def _cost(way: _Way, goal: str) -> float:
 
 def _compared(best: _Way, other: _Way) -> str:
     halves, deviations = zip(*map(_errors, (best, other)), strict=True)
-    words = f"half of the keys of frequency {halves[0]:,.0f} are published, with noise of {deviations[0]:,.3g} half widths"
+    words = (
+        f"half of the keys of frequency {halves[0]:,.0f} are published, with noise of {deviations[0]:,.3g} half widths"
+    )
     return f"{words} on a total; of frequency {halves[1]:,.0f} with {deviations[1]:,.3g}"
 
 
@@ -343,15 +345,17 @@ def _describe(budget: _Budget, way: _Way, totals: Totals, promise: Guarantee) ->
     keys = "1 key" if way.keys == 1 else f"{way.keys:,} keys"
     when = f" with at most {keys} per unit" if request.chooses_bound else ""
     for i, total in enumerate(totals):
-        deviation = mechanism.scale(way.keys) if isinstance(mechanism, FindThenMeasure) else mechanism.deviation  # type: ignore[attr-defined]
         name = f"{total.statistic} of {total.column!r}"
         if i in budget.picks:
-            details.append((name, f"bounds are chosen privately, for {SHARE_FOR_BOUNDS:.0%} of epsilon".replace("%", " %")))
+            details.append(
+                (name, f"bounds are chosen privately, for {SHARE_FOR_BOUNDS:.0%} of epsilon".replace("%", " %"))
+            )
             continue
-        of_sum = deviation * math.hypot(total.half_width, total.centre)
-        noise = f"noise of standard deviation {of_sum:,.4g} on each total"
+        deviation = _errors(way)[1]
+        noise = f"{deviation * math.hypot(total.half_width, total.centre):,.4g} on each total"
         if total.statistic == "mean":
-            noise = f"noise of standard deviation {deviation * total.half_width:,.3g} / (number of units) on each mean, or somewhat more"
+            noise = f"about {deviation * total.half_width:,.3g} / (number of units) on each mean"
+        noise = f"noise of standard deviation {noise}"
         details.append((name, f"bounds {total.low:g} to {total.high:g}: {noise}{when}"))
     if request.rest:
         details.append(("the rest", f"one row, for {SHARE_FOR_REST:.0%} of epsilon".replace("%", " %")))
@@ -362,8 +366,4 @@ def _describe(budget: _Budget, way: _Way, totals: Totals, promise: Guarantee) ->
     each = (mechanism.guarantee.epsilon, mechanism.guarantee.delta)
     shares = (0, 0, 0) if mechanism.reports_all else tuple(map(mechanism.frequency_at, (0.05, 0.5, 0.95)))
     width = math.ceil(2 * float(mechanism.half_width_of(np.zeros(1), np.ones(1))[0]) / mechanism.resolution)
-    return replace(
-        seen, each_key=each, rarely=shares[0], half=shares[1], surely=shares[2], width=width
-    )
-
-
+    return replace(seen, each_key=each, rarely=shares[0], half=shares[1], surely=shares[2], width=width)

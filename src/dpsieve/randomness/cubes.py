@@ -15,6 +15,7 @@ but small radii. A geometric variable is a discrete Laplace one, folded: x below
 
 import math
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 from numpy.polynomial import polynomial
@@ -99,7 +100,7 @@ def _differences(values: list[int]) -> list[int]:
     found = []
     while values:
         found.append(values[0])
-        values = [after - before for before, after in zip(values, values[1:], strict=False)]
+        values = [after - before for before, after in pairwise(values)]
     return found
 
 

@@ -192,7 +192,9 @@ def columns_for(dialect: str, types: Mapping[str, str], wanted: Columns, *, text
     pieces = _DIALECTS[dialect]
     wanted.check_present(types, listed=True)
     columns: dict[str, Column] = {
-        name: _OtherColumn(name, quoted(name), _duckdb_type(dialect, types[name]), False, pieces.spelled, pieces.numbers)
+        name: _OtherColumn(
+            name, quoted(name), _duckdb_type(dialect, types[name]), False, pieces.spelled, pieces.numbers
+        )
         for name in wanted.names
     }
     for total in wanted.totals:
