@@ -17,7 +17,7 @@ import polars as pl
 from opendp.extras.polars import Margin, dp_len
 
 dp.enable_features("contrib")
-EPSILON, DELTA = 1.0, 1e-8
+EPSILON, DELTA, STEPS = 1.0, 1e-8, 1000  # values become whole numbers: sums of floats have other, larger bounds
 
 
 def loss(noise: str) -> Any:
@@ -32,17 +32,21 @@ def job(path: str, keys: int, noise: str, low: float, high: float) -> dict[str, 
     """Return the published means."""
     centre, half = (low + high) / 2, (high - low) / 2
     context = dp.Context.compositor(
-        data=pl.scan_parquet(path).select("user", "key", centred=pl.col("value") - centre),
+        data=pl.scan_parquet(path).select(
+            "user", "key", centred=((pl.col("value") - centre) * STEPS).round().cast(pl.Int64)
+        ),
         privacy_unit=dp.unit_of(contributions=keys, identifier="user"),
         privacy_loss=loss(noise),
         split_evenly_over=1,
         margins=[Margin(max_length=20_000_000)],
     )
     query = context.query().truncate_per_group(keys).group_by("key")
-    sums = pl.col("centred").fill_null(0.0).fill_nan(0.0).dp.sum((-half, half))
+    limit = round(half * STEPS)
+    sums = pl.col("centred").fill_null(0).dp.sum((-limit, limit))
     released = query.agg(dp_len(signed=True).alias("count"), sums.alias("sum")).release().collect()
     return {
-        row["key"]: centre + max(-half, min(half, row["sum"] / max(1, row["count"]))) for row in released.iter_rows(named=True)
+        row["key"]: centre + max(-half, min(half, row["sum"] / STEPS / max(1, row["count"])))
+        for row in released.iter_rows(named=True)
     }
 
 

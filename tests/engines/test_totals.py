@@ -1,4 +1,4 @@
-"""What units add to totals and means is the same on every engine, down to the last digit, and depends on no other unit."""
+"""What units add to totals is the same on every engine, down to the last digit, and depends on no other unit."""
 
 import math
 from collections import defaultdict
@@ -33,7 +33,9 @@ def rows_of(seed, units=60, keys=7):
 
 def table_of(rows):
     unit, key, price, rating = zip(*rows, strict=True)
-    return pa.table({"unit": unit, "key": key, "price": pa.array(price, pa.float64()), "rating": pa.array(rating, pa.int32())})
+    return pa.table(
+        {"unit": unit, "key": key, "price": pa.array(price, pa.float64()), "rating": pa.array(rating, pa.int32())}
+    )
 
 
 def on_grid(values, total):
@@ -41,7 +43,9 @@ def on_grid(values, total):
     numbers = [float(value) for value in values if value is not None and math.isfinite(value)]
     if not numbers:
         return total.missing
-    steps = [math.floor(min(max(v, -total.largest_row), total.largest_row) * total.steps_per_unit + 0.5) for v in numbers]
+    steps = [
+        math.floor(min(max(v, -total.largest_row), total.largest_row) * total.steps_per_unit + 0.5) for v in numbers
+    ]
     x = float(sum(steps)) / (len(steps) if total.statistic == "mean" else 1)
     moved = (x - total.low * total.steps_per_unit) * total.per_step
     return math.floor(min(max(moved, 0.0), float(GRID)) + 0.5)
@@ -141,10 +145,20 @@ def test_columns_of_text_are_refused_where_they_have_a_type(place):  # noqa: F81
     data = place.load(pa.table({"unit": [1, 2], "key": ["a", "b"], "price": ["1", "2"]}))
     for argument in ("sums", "means"):
         with pytest.raises(DpsieveError, match=f"{argument}='price' has the type") as caught:
-            ds.release(data, key="key", privacy_unit="unit", epsilon=1.0, delta=1e-8, engine=place.engine, **{argument: {"price": (0, 1)}})
+            ds.release(
+                data,
+                key="key",
+                privacy_unit="unit",
+                epsilon=1.0,
+                delta=1e-8,
+                engine=place.engine,
+                **{argument: {"price": (0, 1)}},
+            )
         assert caught.value.argument == argument
     with pytest.raises(InvalidValue, match="sums='prise' is not a column"):
-        ds.release(data, key="key", privacy_unit="unit", epsilon=1.0, delta=1e-8, engine=place.engine, sums={"prise": (0, 1)})
+        ds.release(
+            data, key="key", privacy_unit="unit", epsilon=1.0, delta=1e-8, engine=place.engine, sums={"prise": (0, 1)}
+        )
 
 
 def test_a_million_rows_of_one_unit_add_one_clipped_sum():

@@ -68,6 +68,15 @@ def release(**options: Any) -> Any:
     )
 
 
+def release_totals(**options: Any) -> Any:
+    """Release the keys of `units_with_keys` with totals of two columns of numbers."""
+    table = units_with_keys()
+    users = np.array(table.column("user"))
+    table = table.append_column("x", pa.array((users % 7) * 3.5)).append_column("y", pa.array(users % 5 + 1))
+    terms = {"key": "a", "privacy_unit": "user", "epsilon": 2.0, "delta": 1e-3, "engine": ENGINE, **options}
+    return ds.release(table, **terms)
+
+
 def release_few(**options: Any) -> Any:
     """Release the keys of units of which most hold one: keys are found first, then counted."""
     users = np.concatenate([np.arange(20_000), np.arange(2_000)])
@@ -117,6 +126,15 @@ for mechanism in ("auto", "simple", "gaussian", "report_then_count"):
     rows_per_key = {"max_keys_per_unit": 2, "max_rows_per_key": 2}
     add(f"release: {mechanism}, 2 rows per key", release, method=mechanism, **rows_per_key)
 add("release: 2 rows per key, 1 key", release, max_keys_per_unit=1, max_rows_per_key=2)
+both = {"sums": {"x": (0, 20)}, "means": {"y": (1, 5)}}
+add("release: totals, automatic bound", release_totals, **both)
+add("release: totals, 1 key", release_totals, max_keys_per_unit=1, **both)
+add("release: totals, 3 keys", release_totals, max_keys_per_unit=3, means={"y": (1, 5)})
+add("release: totals, many keys", release_totals, max_keys_per_unit=40, goal="keys", **both)
+add("release: totals, bounds chosen", release_totals, max_keys_per_unit=1, sums={"x": "auto"}, means={"y": "auto"})
+add("release: totals and the rest", release_totals, max_keys_per_unit=2, rest=True, **both)
+add("release: totals, public list", release_totals, max_keys_per_unit=2, known_keys=["k0", "k1", "none"], **both)
+add("release: the rest", release, rest=True)
 add("release: sample size", release, sample_size=3, max_keys_per_unit=1)
 add("release: sample size, 3 keys", release, sample_size=4, max_keys_per_unit=3)
 add("release: priority scheme", release, scheme=ds.priority(0.05), max_keys_per_unit=2)

@@ -35,6 +35,16 @@ def several_keys(**options):
     )  # fmt: skip
 
 
+def with_totals(**options):
+    """A release with totals of two columns."""
+    users = np.repeat(np.arange(600), 3)
+    table = pa.table({"user": users, "a": np.tile(["x", "y", "z"], 600), "p": users % 9 * 1.5, "r": users % 5 + 1})
+    return ds.release(
+        table, key="a", privacy_unit="user", epsilon=2.0, delta=1e-3, source=insecure_source(5),
+        sums={"p": (0, 12)}, means={"r": (1, 5)}, **options,
+    )  # fmt: skip
+
+
 RELEASES = (
     "plain", "optimal", "empty", "keys only", "several", "gaussian", "stability", "stability, sampled", "sampled",
     "sized", "known", "known, gaussian", "clients", "sketch", "sum of sketches", "universe", "universe, bounded",
@@ -43,6 +53,7 @@ RELEASES = (
     "top", "hitting set", "distribution", "trie cohorts",
     "trie one_round", "trie rounds", "vector", "vector, bought", "vector, listed", "vector, levels",
     "sum", "mean", "mean, units counted", "quantiles",
+    "totals", "totals, rest", "totals, measured",
 )  # fmt: skip
 
 
@@ -125,6 +136,9 @@ def releases():
         "quantiles": private_quantile(
             range(99), [0.2, 0.9], bounds=(0, 128), neighbours="replace", epsilon=1.0, source=source
         ),
+        "totals": with_totals(max_keys_per_unit=2),
+        "totals, rest": with_totals(max_keys_per_unit=1, rest=True),
+        "totals, measured": with_totals(max_keys_per_unit=40, goal="keys"),
     }
     assert tuple(made) == RELEASES
     return made

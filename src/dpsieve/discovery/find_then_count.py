@@ -225,7 +225,9 @@ class FindThenCount(AfterSelection, NoisyCounts):
     def distance(self) -> float:
         """The distance, in deviations, of Gaussians that step two is no easier to distinguish than, rounded up."""
         return upper(
-            lambda: (ball(_distance(self.choice_epsilon, self.kept_epsilon)) ** 2 + self.measured / ball(self.sigma) ** 2).sqrt()
+            lambda: (
+                ball(_distance(self.choice_epsilon, self.kept_epsilon)) ** 2 + self.measured / ball(self.sigma) ** 2
+            ).sqrt()
         )
 
     def _number(self, share: float, epsilon: float, power: float) -> tuple[float, float]:

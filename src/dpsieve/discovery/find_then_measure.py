@@ -5,12 +5,12 @@ It is `discovery.find_then_count` with k centred sums beside each count (`noise.
 Proof of privacy. The keys that are selected, and their ranks, are outputs of step one. Given those, one more unit is
 measured in at most m of them. In each it adds 1 to the count and a number from -1 to 1, in half widths of the bounds,
 to each centred sum: the vector of all counts and sums moves by at most sqrt(m (1 + k)) in l2 norm. Each gets Gaussian
-noise of variance m sigma^2, so step two is a Gaussian of distance sqrt(1 + k)/sigma, whatever m is and whatever step one
-showed; rounding to the grid is post-processing, as the sums are whole numbers on it. Both steps are stages of one
+noise of variance m sigma^2, so step two is a Gaussian of distance sqrt(1 + k)/sigma, whatever m is and whatever step
+one showed; rounding to the grid is post-processing, as the sums are whole numbers on it. Both steps are stages of one
 account, as without sums.
 
-All noises are alike: in half widths each coordinate has sensitivity 1, where Lemma 4.8 of chapter 4 of the thesis splits
-evenly. In the units of the columns they form an ellipse.
+All noises are alike: in half widths each coordinate has sensitivity 1, where Lemma 4.8 of chapter 4 of the thesis
+splits evenly. In the units of the columns they form an ellipse.
 """
 
 import math
@@ -84,7 +84,9 @@ class FindThenMeasure(FindThenCount):
         store(self, totals=tuple(given))
         super().__post_init__()
         if not SMALLEST_SCALE <= self.scale(self.keys or self.contribution.keys) * GRID <= LARGEST_SCALE:
-            raise InvalidValue(f"epsilon={self.epsilon:g} is too small to measure totals in two steps. Pass a larger one.")
+            raise InvalidValue(
+                f"epsilon={self.epsilon:g} is too small to measure totals in two steps. Pass a larger one."
+            )
 
     @property
     def measured(self) -> int:
@@ -104,4 +106,3 @@ class FindThenMeasure(FindThenCount):
     @cached_property
     def _description(self) -> str:  # type: ignore[override]
         return f"{super()._description}, on a count and {len(self.totals)} centred sums"
-

@@ -125,9 +125,7 @@ class Spark(Engine):
         sums = _guard(lambda: _sum(counts.frame, ["place"]).toArrow())
 
         def under(keys: int, _: bool) -> Counted:
-            return SparkCounted(
-                counts, _sum(counts.frame.where(f"place <= {int(keys)}"), names, numbers), task.columns
-            )
+            return SparkCounted(counts, _sum(counts.frame.where(f"place <= {int(keys)}"), names, numbers), task.columns)
 
         units = units_by_place(sums.column(0).to_numpy(), sums.column(1).to_numpy(), task.contribution.keys)
         return CountedByBound(units, under)
@@ -412,9 +410,10 @@ def draw_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Draw for one partition: its last column, n, is replaced by tokens, and rows that are not reported are dropped.
 
-    With totals, so are the sums in the columns after n. This runs in executors. The mechanism has a new name in each draw, by which the tasks of one process share its
-    tables. Randomness comes from a stream keyed by the operating system of the executor, one per process, so a
-    repeated task makes new draws. The result is sorted by key. Only the kind of an error is reported.
+    With totals, so are the sums in the columns after n. This runs in executors. The mechanism has a new name in
+    each draw, by which the tasks of one process share its tables. Randomness comes from a stream keyed by the
+    operating system of the executor, one per process, so a repeated task makes new draws. The result is sorted by
+    key. Only the kind of an error is reported.
     """
     batches = check_version(version, batches)
 

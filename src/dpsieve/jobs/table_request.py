@@ -37,7 +37,9 @@ class TableRequest(ReleaseRequest):
         if self.totals:
             self._check_totals()
         if self.rest and (self.scheme is not None or self.sample_size is not None or self.max_rows_per_key > 1):
-            raise InvalidValue("rest=True works without scheme, sample_size and max_rows_per_key. Leave out one of them.")
+            raise InvalidValue(
+                "rest=True works without scheme, sample_size and max_rows_per_key. Leave out one of them."
+            )
 
     @cached_property
     def totals(self) -> "tuple[AnyTotal, ...]":

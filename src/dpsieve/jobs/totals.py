@@ -10,9 +10,9 @@ Keys, counts and totals come from one of two mechanisms:
 - two steps: keys are selected, then measured with Gaussian noise (`discovery.find_then_measure`).
 
 Their expected errors follow from public numbers, and from the private choice of the bound. Let h be the frequency that
-is published half of the time, and s the deviation of a centred sum in half widths. From 8 s units on, the 95 % interval
-of a mean is about an eighth of the bounds to both sides. The lower of max(h, 8 s) wins; with goal='keys' the lower h, and
-with goal='counts' the lower s.
+is published half of the time, and s the deviation of a centred sum in half widths. The number of keys falls about with
+h, and the error of a mean rises with s: so the lower product h s wins. With goal='keys' it is the lower h, and with
+goal='counts' the lower s.
 
 Privacy of 'auto' bounds. What a unit adds to one of its keys is a function of its own rows and the salt; the histogram
 of these is an output, and so are the bounds. Given these, the proofs of both mechanisms hold as for public bounds.
@@ -51,7 +51,6 @@ from dpsieve.jobs.mechanisms import (  # isort: skip
     UNSTATED, USUAL_SHARE, choose_mechanism, histogram_for, keys_seen, share_of_keys,
 )  # fmt: skip
 
-_EXACT_MEANS = 8.0  # units per deviation of a sum, for a mean within an eighth of its bounds
 _COUNTED_IN = "at most {keys:,} of the published keys, those found most common first, once each"
 
 Totals = tuple[Total, ...]
@@ -137,26 +136,34 @@ class _Budget:
             later = self.two_steps(keys, totals, keys)
         except (InvalidValue, NotCertified):  # this budget has no room for it, which depends on public numbers only
             return now
-        first, second = _units_needed(now, request.goal), _units_needed(later, request.goal)
+        first, second = _cost(now, request.goal), _cost(later, request.goal)
         if first <= second:
-            return now._replace(reason=f"{now.reason}; {_compared(first, second)} in two steps")
-        return later._replace(reason=f"{later.reason}; {_compared(second, first)} at once")
+            return now._replace(reason=f"{now.reason}; {_compared(now, later)} in two steps")
+        return later._replace(reason=f"{later.reason}; {_compared(later, now)} at once")
 
 
-def _units_needed(way: _Way, goal: str) -> float:
-    """Return the frequency from which on a goal is met: a key is published, its mean is about right, or both."""
+def _errors(way: _Way) -> tuple[float, float]:
+    """Return the frequency that is published half of the time, and the deviation of a centred sum in half widths."""
     mechanism = way.mechanism
     if isinstance(mechanism, FindThenMeasure):
         half = mechanism.selector.users_needed(min(way.keys, mechanism.max_keys))  # type: ignore[attr-defined]
-        deviation = mechanism.scale(way.keys)
-    else:
-        assert isinstance(mechanism, KeyTotals)
-        half, deviation = mechanism.frequency_at(0.5), mechanism.deviation
-    return max(0.0 if goal == "counts" else half, 0.0 if goal == "keys" else _EXACT_MEANS * deviation)
+        return half, mechanism.scale(way.keys)
+    assert isinstance(mechanism, KeyTotals)
+    return mechanism.frequency_at(0.5), mechanism.deviation
 
 
-def _compared(best: float, other: float) -> str:
-    return f"the goal is met from frequency {math.ceil(best):,} on, and from {math.ceil(other):,} on"
+def _cost(way: _Way, goal: str) -> float:
+    """Return what the better way for a goal has less of; see the head."""
+    half, deviation = _errors(way)
+    return {"keys": half, "counts": deviation}.get(goal, half * deviation)
+
+
+def _compared(best: _Way, other: _Way) -> str:
+    halves, deviations = zip(*map(_errors, (best, other)), strict=True)
+    words = (
+        f"half of the keys of frequency {halves[0]:,.0f} are published, with noise of {deviations[0]:,.3g} half widths"
+    )
+    return f"{words} on a total; of frequency {halves[1]:,.0f} with {deviations[1]:,.3g}"
 
 
 def _with_epsilon(request: TableRequest, epsilon: float) -> TableRequest:
@@ -339,15 +346,17 @@ def _describe(budget: _Budget, way: _Way, totals: Totals, promise: Guarantee) ->
     keys = "1 key" if way.keys == 1 else f"{way.keys:,} keys"
     when = f" with at most {keys} per unit" if request.chooses_bound else ""
     for i, total in enumerate(totals):
-        deviation = mechanism.scale(way.keys) if isinstance(mechanism, FindThenMeasure) else mechanism.deviation  # type: ignore[attr-defined]
         name = f"{total.statistic} of {total.column!r}"
         if i in budget.picks:
-            details.append((name, f"bounds are chosen privately, for {SHARE_FOR_BOUNDS:.0%} of epsilon".replace("%", " %")))
+            details.append(
+                (name, f"bounds are chosen privately, for {SHARE_FOR_BOUNDS:.0%} of epsilon".replace("%", " %"))
+            )
             continue
-        of_sum = deviation * math.hypot(total.half_width, total.centre)
-        noise = f"noise of standard deviation {of_sum:,.4g} on each total"
+        deviation = _errors(way)[1]
+        noise = f"{deviation * math.hypot(total.half_width, total.centre):,.4g} on each total"
         if total.statistic == "mean":
-            noise = f"noise of standard deviation {deviation * total.half_width:,.3g} / (number of units) on each mean, or somewhat more"
+            noise = f"about {deviation * total.half_width:,.3g} / (number of units) on each mean"
+        noise = f"noise of standard deviation {noise}"
         details.append((name, f"bounds {total.low:g} to {total.high:g}: {noise}{when}"))
     if request.rest:
         details.append(("the rest", f"one row, for {SHARE_FOR_REST:.0%} of epsilon".replace("%", " %")))
@@ -358,8 +367,4 @@ def _describe(budget: _Budget, way: _Way, totals: Totals, promise: Guarantee) ->
     each = (mechanism.guarantee.epsilon, mechanism.guarantee.delta)
     shares = (0, 0, 0) if mechanism.reports_all else tuple(map(mechanism.frequency_at, (0.05, 0.5, 0.95)))
     width = math.ceil(2 * float(mechanism.half_width_of(np.zeros(1), np.ones(1))[0]) / mechanism.resolution)
-    return replace(
-        seen, each_key=each, rarely=shares[0], half=shares[1], surely=shares[2], width=width
-    )
-
-
+    return replace(seen, each_key=each, rarely=shares[0], half=shares[1], surely=shares[2], width=width)

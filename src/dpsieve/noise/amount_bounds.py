@@ -2,12 +2,13 @@
 
 Each unit adds 1 to one of 119 bins: that of what it adds to one of its keys, which the salt chooses. The bins are zero,
 and from 2^j to 2^(j+1) steps of 2^-20 for j = 0, ..., 58, on both sides of zero: a public list. Discrete Laplace noise
-of scale 1/epsilon on every bin makes the histogram epsilon-private when one unit is added or removed (Ghosh, Roughgarden
-and Sundararajan 2012).
+of scale 1/epsilon on every bin makes the histogram epsilon-private when one unit is added or removed (Ghosh,
+Roughgarden and Sundararajan 2012).
 
 The bounds are post-processing: they enclose zero, if the column is added up, and every bin that more units are in than
 noise explains, ln(119/0.02)/epsilon; of those at the upper end, all but one unit in 500 stay below. So a bound is never
-one that noise alone suggests, and too few units to be noticed are clipped. Where no bin is filled, the fullest one counts.
+one that noise alone suggests, and too few units to be noticed are clipped. Where no bin is filled, the fullest one
+counts.
 """
 
 import math

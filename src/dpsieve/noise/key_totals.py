@@ -1,11 +1,12 @@
 """Counts and totals of keys in one draw: noise on the count and on the centred sums together, and a threshold.
 
-A unit that holds a key adds 1 to its count and a number from -1 to 1, in half widths of the bounds, to each of k centred
-sums (`noise.totals`). So the vector of the count and the sums moves by a point of the cube [-1, 1]^(k+1), and every such
-point is possible, up to the sign of the count. Noise with P[z] proportional to e^(-epsilon max |z_i|) makes the vector
-epsilon-private: the K-norm mechanism of the cube (Hardt and Talwar 2010), on a grid of 1/G (`randomness.cubes`). For a
-count and one sum its standard deviation is 2/epsilon on both; Laplace noise on each of them with half of epsilon has
-2.83/epsilon. It is the same as Laplace noise with all of epsilon on the two parts into which the sum divides the count.
+A unit that holds a key adds 1 to its count and a number from -1 to 1, in half widths of the bounds, to each of k
+centred sums (`noise.totals`). So the vector of the count and the sums moves by a point of the cube [-1, 1]^(k+1), and
+every such point is possible, up to the sign of the count. Noise with P[z] proportional to e^(-epsilon max |z_i|) makes
+the vector epsilon-private: the K-norm mechanism of the cube (Hardt and Talwar 2010), on a grid of 1/G
+(`randomness.cubes`). For a count and one sum its standard deviation is 2/epsilon on both; Laplace noise on each of them
+with half of epsilon has 2.83/epsilon. It is the same as Laplace noise with all of epsilon on the two parts into which
+the sum divides the count.
 
 **Threshold.** Where keys are not listed in advance, a key is published if its noisy count is at least T. With a floor of
 f units, the count n is replaced by max(0, n - (f - 1)) before the noise, and read as n again: keys of fewer units are

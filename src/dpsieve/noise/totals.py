@@ -1,11 +1,11 @@
 """Totals and means per key: what one unit adds, in whole numbers, and what is published of noisy sums of that.
 
 **What a unit adds.** Each row has a value v of a column. It is clipped to [-256 b, 256 b], with b the larger absolute
-value of the bounds, and rounded to a public step 2^-e, about 2^-50 b: q = floor(2^e v + 1/2), a whole number below 2^58.
-Rows without a finite number (null, NaN, infinite, text that is no number) have no q. Per unit and key, the q are added
-up as whole numbers, so the order of rows cannot change a digit, and no other unit's row is involved. From here on a
-unit's numbers are a function of its own rows: x is the sum for a total, the sum divided by the number of q for a mean,
-and clipped to the bounds [l, h]. A unit without any q has the total 0, clipped, and the mean c = (l + h)/2. Last,
+value of the bounds, and rounded to a public step 2^-e, about 2^-50 b: q = floor(2^e v + 1/2), a whole number below
+2^58. Rows without a finite number (null, NaN, infinite, text that is no number) have no q. Per unit and key, the q are
+added up as whole numbers, so the order of rows cannot change a digit, and no other unit's row is involved. From here on
+a unit's numbers are a function of its own rows: x is the sum for a total, the sum divided by the number of q for a
+mean, and clipped to the bounds [l, h]. A unit without any q has the total 0, clipped, and the mean c = (l + h)/2. Last,
 
     a = floor((x - l) G / (h - l) + 1/2),   a whole number from 0 to G = 2^19.
 
@@ -150,7 +150,11 @@ class Total(Checked):
         return f"{self.column}_{self.statistic}", f"{self.column}_low", f"{self.column}_high"
 
     def __str__(self) -> str:
-        chosen = "" if self.clipped is None else f", chosen privately: at most {100 * self.clipped:.2g} % of units are clipped"
+        chosen = (
+            ""
+            if self.clipped is None
+            else f", chosen privately: at most {100 * self.clipped:.2g} % of units are clipped"
+        )
         return f"{self.statistic} of {self.column!r} within {self.low:g} to {self.high:g}{chosen}"
 
 

@@ -17,8 +17,8 @@ from dpsieve.display import timed
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.estimation.estimated_sums import EstimatedSum, row_weights
 from dpsieve.noise.keys_per_unit import Coverage
-from dpsieve.privacy.guarantee import Contribution
 from dpsieve.noise.totals import GRID, columns_of, describe_rest, table_names
+from dpsieve.privacy.guarantee import Contribution
 from dpsieve.privacy.mechanism import Counting, Drawn, Mechanism, Outcome, totals_of
 from dpsieve.publication.folders import MAIN
 from dpsieve.publication.publication import Notes, Publication
@@ -374,9 +374,7 @@ def _free_name(name: str, taken: list[str]) -> str:
     return _free_name(f"{name}_", taken) if name in taken else name
 
 
-def with_counts(
-    mechanism: Counting, drawn: Drawn, keys: pa.Table, tokens: Ints, sums: Ints | None = None
-) -> pa.Table:
+def with_counts(mechanism: Counting, drawn: Drawn, keys: pa.Table, tokens: Ints, sums: Ints | None = None) -> pa.Table:
     """Return the keys with the columns that their tokens and sums give; see `Release.table`."""
     reader = mechanism.reader(drawn)
     reading, only_upper = reader.read(tokens), np.zeros(len(tokens), np.bool_)

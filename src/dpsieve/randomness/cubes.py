@@ -14,6 +14,8 @@ but small radii. A geometric variable is a discrete Laplace one, folded: x below
 """
 
 import math
+from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 from numpy.polynomial import polynomial
@@ -98,10 +100,11 @@ def _differences(values: list[int]) -> list[int]:
     found = []
     while values:
         found.append(values[0])
-        values = [after - before for before, after in zip(values, values[1:], strict=False)]
+        values = [after - before for before, after in pairwise(values)]
     return found
 
 
+@lru_cache(maxsize=1024)
 def cube_half_width(dimensions: int, ratio: float, level: float) -> float:
     """Return h, in scales, with P[|Z_1 + ratio * Z_2| <= h] = level for noise of a large scale and |ratio| <= 1.
 

@@ -1,9 +1,9 @@
 """What units add to totals per key, as SQL for DuckDB; `noise.totals` has the formulas.
 
 A row has the columns q0, q1, ...: whole numbers as decimals, null where there is no finite number. A pair of a unit and
-a key has their sums s0, ... and for means their numbers c0, ...; what the unit adds is a0, ..., on the grid, or in steps
-where bounds are still to be chosen. Sums are of decimals: exact in any order, and with room for 10^10 rows of a unit in
-one key at the very least. All that follows is computed from these sums alone, in doubles.
+a key has their sums s0, ... and for means their numbers c0, ...; what the unit adds is a0, ..., on the grid, or in
+steps where bounds are still to be chosen. Sums are of decimals: exact in any order, and with room for 10^10 rows of a
+unit in one key at the very least. All that follows is computed from these sums alone, in doubles.
 """
 
 import sys
