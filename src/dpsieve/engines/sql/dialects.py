@@ -208,7 +208,9 @@ def table_columns(dialect: str, types: Mapping[str, str], names: Iterable[str]) 
     """Return some columns of a table as the query writes them, whatever their types."""
     pieces = _DIALECTS[dialect]
     return {
-        name: _OtherColumn(name, quoted(name), _duckdb_type(dialect, types[name]), False, pieces.spelled, pieces.numbers)
+        name: _OtherColumn(
+            name, quoted(name), _duckdb_type(dialect, types[name]), False, pieces.spelled, pieces.numbers
+        )
         for name in names
     }
 

@@ -24,7 +24,9 @@ _INT, _WORD = types.int64, ir.IntType(64)
 # columns with their hashes; the bits that DuckDB hashes of a unit that is an integer, and the hash of the salt; the
 # address of the chains of blocks, how many bits a part has, and the address of the store of blocks; and the frame that
 # must grow.
-UNITS, KEYS, UNIT_HASHES, KEY_HASHES, MASK, SALT, CHAINS, BITS, BLOCKS, WANTS, FIELDS = range(FIRST_FREE, FIRST_FREE + 11)
+UNITS, KEYS, UNIT_HASHES, KEY_HASHES, MASK, SALT, CHAINS, BITS, BLOCKS, WANTS, FIELDS = range(
+    FIRST_FREE, FIRST_FREE + 11
+)
 
 # The words of an Arrow table: the number of the next piece; how many pieces and columns there are; the addresses of the
 # pieces, each a batch with its first row and its rows, and of the columns of each batch.

@@ -192,7 +192,10 @@ class ArrowRows:
     def __init__(self, table: pa.Table, threads: int) -> None:
         from dpsieve.engines.duckdb.compiled import chunks
 
-        self._table, self._threads = pa.table([_readable(column) for column in table.columns], table.column_names), threads
+        self._table, self._threads = (
+            pa.table([_readable(column) for column in table.columns], table.column_names),
+            threads,
+        )
         if any(column.num_chunks > _MOST_CHUNKS for column in self._table.columns):
             self._table = self._table.combine_chunks()
         batches, at_once = self._table.to_batches(), int(function("vector_size", ctypes.c_uint64)())

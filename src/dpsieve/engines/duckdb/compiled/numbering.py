@@ -176,7 +176,5 @@ def merge(tables: list[Numbered], each: Each) -> Merged:
     return Merged(int(firsts[-1]), words, hashes, numbers)
 
 
-def _shift(
-    frames: Ints, bits: int, addresses: Ints, firsts: Ints, words: Words, hashes: Words, part: int
-) -> None:
+def _shift(frames: Ints, bits: int, addresses: Ints, firsts: Ints, words: Words, hashes: Words, part: int) -> None:
     loops.shift(frames, part, bits, addresses, firsts[part], words, hashes)

@@ -123,7 +123,9 @@ def settle(part, chains, parts, units, keys, most, salt, scratch):
         salt: the key of hashes in tables.
         scratch: see `pairs._scratch`.
     """
-    pair_units, pair_keys, orders, sizes, words, who, starts, ends, own_keys, own_orders, bases, table, waiting = scratch
+    pair_units, pair_keys, orders, sizes, words, who, starts, ends, own_keys, own_orders, bases, table, waiting = (
+        scratch
+    )
     total = 0
     for t in range(len(chains)):
         begin = total

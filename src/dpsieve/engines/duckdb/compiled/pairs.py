@@ -157,7 +157,11 @@ def _bound_parts(
     counts = np.sum(each(lambda i: pair_loops.count_pairs(collected[i].chains), range(len(collected))), axis=0)
     ends, largest = np.cumsum(counts), int(counts.max())
     sizes, kept_keys = (np.empty(int(ends[-1]), np.int32) for _ in range(2))
-    made, present, parts = np.zeros((len(counts), 2), np.int64), np.zeros(keys.count, np.bool_), deque(range(len(counts)))
+    made, present, parts = (
+        np.zeros((len(counts), 2), np.int64),
+        np.zeros(keys.count, np.bool_),
+        deque(range(len(counts))),
+    )
 
     def bound_parts(_: int) -> None:
         scratch = make_scratch(largest)
@@ -214,7 +218,10 @@ class _Collected:
     ) -> None:  # fmt: skip
         self.units, self.keys, self.mask, self.bits, self._room = units, keys, mask, bits, room
         self.salt, self.salt_hash = key_of_tables(salt), np.uint64(pair_loops.hash_salt(np.uint64(salt)))
-        self.chains, self._store = np.zeros((1 << bits, pair_loops.CHAIN), np.int64), np.zeros(pair_loops.STORE, np.int64)
+        self.chains, self._store = (
+            np.zeros((1 << bits, pair_loops.CHAIN), np.int64),
+            np.zeros(pair_loops.STORE, np.int64),
+        )
         self.chains[:, pair_loops.FILL] = pair_loops.PAIRS_OF_A_BLOCK  # of no block: the first pair takes one
         self._blocks: list[NDArray[np.uint8]] = []
         self.frame = np.zeros(chunks.FIELDS, np.int64)
