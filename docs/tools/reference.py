@@ -200,6 +200,9 @@ def _member(path: str, owner: str, kind: type, line: str) -> str:
     if rest.startswith(":") and what != "property":
         return f"`````{{py:attribute}} {owner}.{name}\n:module: {path}\n:type: {rest[2:]}\n`````"
     text = inspect.getdoc(getattr(kind, name, None) if callable(function) else function) or inspect.getdoc(function)
+    if not text:  # a field in the place of an inherited property is described by that property
+        owners = [base for base in kind.__mro__[1:] if isinstance(vars(base).get(name), property)]
+        text = next((found for base in owners if (found := inspect.getdoc(vars(base)[name]))), None)
     if not text:
         raise ValueError(f"{path}.{owner}.{name} has no docstring")
     text = markdown(text if name in vars(kind) else text.split("\n\n")[0])

@@ -65,7 +65,12 @@ def sampled_stability(
 @register("sampled_stability")
 @dataclass(frozen=True, repr=False)
 class SampledStability(UnknownKeys):
-    """See `sampled_stability`: its guarantee rests on a formula, so it is no `Channel`."""
+    """See `sampled_stability`: its guarantee rests on a formula, so it is no `Channel`.
+
+    Attributes:
+        scheme: the sampling scheme by which reported keys are kept.
+        threshold: 'fair' or 'paper', as for `dpsieve.channels.stability`.
+    """
 
     scheme: Scheme | None = None
     threshold: str = field(default="fair", kw_only=True)
