@@ -127,7 +127,7 @@ def place(request):
 
 def counted(engine, data, keys, where="", plain=(), **how):
     rows = RowExpressions(where, tuple(keys.items()))
-    columns = Columns((*plain, *keys), ("unit",), rows)
+    columns = Columns((*plain, *keys), ("unit",), rows=rows)
     return named(engine.aggregate(data, aggregation(columns, Contribution(1), salt=1, **how)))
 
 
@@ -258,7 +258,7 @@ def test_hostile_text_is_refused_before_anything_is_read_or_charged(argument, tm
 
 
 def test_errors_name_the_part_and_the_fix():
-    with pytest.raises(InvalidValue, match=r"where has rand\(\), which is not on the list.*Use comparisons"):
+    with pytest.raises(InvalidValue, match=r"where has random\(\), which is not on the list.*Use comparisons"):
         RowExpressions("random() < 0.5")
     with pytest.raises(InvalidType, match=r"where compares or joins a text and a whole number. Convert it with CAST"):
         ds.preview(table_of(ROWS), key="t", privacy_unit="unit", epsilon=1.0, delta=1e-6, where="t > 5")
@@ -356,7 +356,7 @@ def test_text_files_have_texts_to_convert(tmp_path):
 
 
 def test_numbers_are_read_under_a_condition():
-    columns = NumberColumns(("x",), ("unit",), RowExpressions("n > 0 AND x < 100"))
+    columns = NumberColumns(("x",), ("unit",), rows=RowExpressions("n > 0 AND x < 100"))
     rows = DuckDB().read_numbers(table_of(ROWS), aggregation(columns, Contribution(rows=1), salt=1))
     assert sorted(rows.values.ravel().tolist()) == [-0.5, 2.5]
 

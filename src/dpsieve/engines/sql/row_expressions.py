@@ -105,30 +105,31 @@ def parse(text: object, argument: str) -> Any:
     for count, node in enumerate(trees[0].walk()):
         if count > _MOST_NODES:
             raise refuse(f"has more than {_MOST_NODES:,} parts")
-        _check_node(node, argument, refuse)
+        _check_node(node, _shown(node, text), argument, refuse)
     return trees[0]
 
 
-def _check_node(node: Any, argument: str, refuse: Any) -> None:
+def _check_node(node: Any, shown: str, argument: str, refuse: Any) -> None:
     kind = type(node).__name__
     allowed = _NODES.get(kind)
     if allowed is None:
         raise InvalidValue(
-            f"{argument} has {_shown(node)}, which is not on the list of what depends on one row alone. "
+            f"{argument} has {shown}, which is not on the list of what depends on one row alone. "
             f"Use {_LISTED}; or compute it in a table or view of your own, row by row.",
             argument=argument,
         )
     if more := [name for name, value in node.args.items() if name not in allowed and value not in (None, False, [])]:
-        raise refuse(f"has {_shown(node)} with {more[0].replace('_', ' ')!r}, which is not supported")
+        raise refuse(f"has {shown} with {more[0].replace('_', ' ')!r}, which is not supported")
     if kind == "Column" and type(node.this).__name__ != "Identifier":
         raise refuse("has a column that is not a name")
     if kind == "In" and not 0 < len(node.expressions) <= MOST_ITEMS:
         raise refuse(f"has a list that is empty or longer than {MOST_ITEMS:,}")
 
 
-def _shown(node: Any) -> str:
-    """Return how a part of an expression is called."""
-    name = node.this if type(node).__name__ == "Anonymous" and isinstance(node.this, str) else type(node).__name__
+def _shown(node: Any, text: str) -> str:
+    """Return the name of a part of an expression: of a function, as the text has it."""
+    start, end = node.meta.get("start"), node.meta.get("end")
+    name = type(node).__name__ if start is None else text[start : end + 1]
     plain = name if name.isascii() and name.replace("_", "").isalnum() and len(name) < 60 else "a part"
     return f"{plain.lower()}()" if hasattr(node, "sql_names") else plain
 
