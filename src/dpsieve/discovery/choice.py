@@ -251,15 +251,13 @@ class SelectorChoice:
         return recommend(typical)
 
     def _make(self, name: str, typical: int | None, share: float, epsilon: float, delta: float) -> Mechanism:
-        common: Any = {"unit": self.unit, "min_units": self.min_units}
+        common: Any = {"typical_keys": typical, "unit": self.unit, "min_units": self.min_units}
         if self.picks is None:
-            return make_selector(name, epsilon, delta, self.max_keys, typical_keys=typical, **common)
+            return make_selector(name, epsilon, delta, self.max_keys, **common)
         if name == "one_key":
             return TopTokens(cast(OneKey, make_selector(name, epsilon, delta, 1, **common)), self.picks.k)
         lower: Any = {"lower": self.picks.lower} if name == "renyi" else {}
-        selector = make_first_stage(
-            name, epsilon, delta, self.max_keys, typical_keys=typical, share=share, **lower, **common
-        )
+        selector = make_first_stage(name, epsilon, delta, self.max_keys, share=share, **lower, **common)
         return self.picks.make(selector, epsilon, delta)
 
     def _gentle(self, name: str, typical: int | None, share: float) -> Mechanism:
