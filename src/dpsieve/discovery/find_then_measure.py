@@ -104,5 +104,5 @@ class FindThenMeasure(FindThenCount):
         return replace(super()._measure(bounded, keys, source), sums=moved + noise)
 
     @cached_property
-    def _description(self) -> str:  # type: ignore[override]
+    def _description(self) -> str:
         return f"{super()._description}, on a count and {len(self.totals)} centred sums"

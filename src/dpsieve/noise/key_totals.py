@@ -8,15 +8,16 @@ the vector epsilon-private: the K-norm mechanism of the cube (Hardt and Talwar 2
 with half of epsilon has 2.83/epsilon. It is the same as Laplace noise with all of epsilon on the two parts into which
 the sum divides the count.
 
-**Threshold.** Where keys are not listed in advance, a key is published if its noisy count is at least T. With a floor of
-f units, the count n is replaced by max(0, n - (f - 1)) before the noise, and read as n again: keys of fewer units are
-never published (`channels.floored`). T is then compared with the lowered count.
+**Threshold.** Where keys are not listed in advance, a key is published if its noisy count is at least T. With a floor
+of f units, the count n is replaced by max(0, n - (f - 1)) before the noise, and read as n again: keys of fewer units
+are never published (`channels.floored`). T is then compared with the lowered count.
 
 Proof, for one key. Let one unit be added. If other units hold the key, the vector moves by at most G steps in the
 largest coordinate, so each outcome's probability changes by a factor of at most e^(G / scale) <= e^epsilon; dropping
 those below T is post-processing. If no other unit holds it, or f - 1 others do, the key is never published without the
-unit, and with it if G + Z >= T, with probability at most delta. If more units hold it, lowered counts move as counts do. So each key is (epsilon, delta)-private; a unit with several keys goes
-through as many draws, and these compose (`privacy.mechanism.Composed`). The values of the unit are arbitrary.
+unit, and with it if G + Z >= T, with probability at most delta. If more units hold it, lowered counts move as counts
+do. So each key is (epsilon, delta)-private; a unit with several keys goes through as many draws, and these compose
+(`privacy.mechanism.Composed`). The values of the unit are arbitrary.
 
 Intervals of counts are given a report, for every true count: where the token is so near T that any count is possible,
 only the upper end is known, and no total is stated. So the probability that an interval of a total is stated and wrong,

@@ -280,7 +280,8 @@ def _read_mean(total: Total, counts: Floats, sums: Floats, half_width: HalfWidth
     low, high = _fieller(counts, sums, half_width)
     null = (low <= -1) & (high >= 1)
     value = np.clip(value, low, high)
-    return *(total.centre + total.half_width * one for one in (value, low, high)), null
+    value, low, high = (total.centre + total.half_width * means for means in (value, low, high))
+    return value, low, high, null
 
 
 def _fieller(counts: Floats, sums: Floats, half_width: HalfWidth) -> tuple[Floats, Floats]:
