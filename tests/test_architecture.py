@@ -27,7 +27,7 @@ SOURCE = Path(ds.__file__).parent
 PACKAGES = (
     "errors", "validate", "codec", "types", "locks", "display", "values", "exact", "compiled", "randomness",
     "accounting", "privacy", "sampling", "channels", "noise", "estimation", "publication", "sketches", "federated",
-    "sparse", "numbers", "engines", "discovery", "jobs", "explore", "cli",
+    "sparse", "numbers", "engines", "discovery", "jobs", "auditing", "explore", "cli",
     "papers",
 )  # fmt: skip
 APART = {"__init__", "__main__", "testing", "synthetic"}  # the front door, and what tests and the demo use
