@@ -277,7 +277,7 @@ def _audit_dependence(
 ) -> Audit:  # fmt: skip
     difference, draws, words, places = "", 0, 0, 0
     for done in range(runs):
-        recorded = RecordedSource.new(source)
+        recorded = RecordedSource.new(source, equal=not affected)
         results = []
         for given in (data, data, neighbour):
             replay = recorded.replayed()

@@ -2,8 +2,8 @@
 
 Candidates are statements about one feature of an output (a key is there, a number is at least t, a text is this one),
 and about the sum of the log-likelihood ratios of all features, each estimated in bins: a naive Bayes classifier, which
-sees what is spread over many keys. One event in one direction is selected. Its confidence comes from other runs alone, so
-the number of candidates costs nothing.
+sees what is spread over many keys. One event in one direction is selected. Its confidence comes from other runs alone,
+so the number of candidates costs nothing.
 """
 
 from collections import Counter

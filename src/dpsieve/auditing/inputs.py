@@ -39,7 +39,9 @@ SET_BY_AUDIT = frozenset({"key", "column", "privacy_unit", "where", "allow_null_
 _LEVELS = (1, 2, 3, 4, 6, 8, 11, 15, 20, 27, 36, 48, 64, 85, 113, 150, 200, 270, 360, 480, 640)
 _KEYS_PER_LEVEL = 8
 _UNITS = 60
+_ROWS = 200
 _MANY = 50
+_UNBOUNDED = "auto"
 _Call = Callable[[Any, Source], Any]
 
 
@@ -87,20 +89,26 @@ def job_inputs(job: str, arguments: Mapping[str, Any], canaries: int = 1000) -> 
     """
     given = dict(arguments)
     if job == STREAM:
-        yield from _keyed(partial(_release_stream, given.pop("counters"), given), 1, canaries, is_stream=True)
+        counters = given.pop("counters")
+        call = partial(_release_stream, counters, given)
+        yield from _keyed(call, 1, min(canaries, counters - 1), is_stream=True)
         return
     module, function = {**KEYED, **NUMBERS}[job].rsplit(".", 1)
     publish = getattr(import_module(f"dpsieve.{module}"), function)
     unit = {"privacy_unit": "unit", "engine": DuckDB(threads=1)}
     if job in NUMBERS:
-        given.setdefault("bounds", (0.0, 1.0))
-        yield from _numbers(partial(_call, publish, {"column": "amount", **unit, **given}), given)
+        if given.get("bounds") is None:
+            given["bounds"] = (0.0, 1.0)
+        relation = given.get("neighbours", (publish.__kwdefaults__ or {}).get("neighbours"))
+        call = partial(_call, publish, {"column": "amount", **unit, **given})
+        yield from _numbers(call, given["bounds"], replaces=relation == "replace")
         return
     column = "column" if job.startswith("collect") else "key"
     bound = 1 if column == "column" else given.get("max_keys_per_unit", publish.__kwdefaults__["max_keys_per_unit"])
+    call = partial(_call, publish, {column: "key", **unit, **given})
     yield from _keyed(
-        partial(_call, publish, {column: "key", **unit, **given}), bound, canaries,
-        length=given.get("max_length"), guesses=None if job == "release" else given.get("k"),
+        call, _UNBOUNDED if bound is None else bound, canaries, given.get("max_length"), given.get("k"),
+        is_sampled=column == "column",
     )  # fmt: skip
 
 
@@ -136,14 +144,14 @@ def counts_of(output: Any) -> dict[Any, float]:
 
 
 def _keyed(
-    call: _Call, bound: Any, canaries: int, *, length: int | None = None, guesses: int | None = None,
-    is_stream: bool = False,
+    call: _Call, bound: Any, canaries: int, length: int | None = None, k: int | None = None, *,
+    is_stream: bool = False, is_sampled: bool = False,
 ) -> Iterator[Inputs]:  # fmt: skip
     """Yield the audits of a job on keys."""
     name = partial(_name, length)
     new = 10**9
     common = events({name(0): range(_UNITS)})
-    held = 1 if is_stream else _MANY if bound == "auto" else bound
+    held = 1 if is_stream else _MANY if bound == _UNBOUNDED else bound
     secrets = events({name(1 + i): [new] for i in range(min(held, 10))})
     yield Inputs("a key of one unit", "rates", call, common, pa.concat_tables([common, secrets]))
     half, sure = find_levels(call, name)
@@ -153,35 +161,35 @@ def _keyed(
         crowd = events({name(i): range(1000 * i, 1000 * i + sure) for i in range(held + 10)})
         greedy = events({name(i): [new] for i in range(held + 10)}, rows=3)
         yield Inputs("a unit with many keys", "rates", call, crowd, pa.concat_tables([crowd, greedy]))
-    if length is None:
-        yield _canaries(call, name, sure if guesses is None else half, canaries, guesses)
-    if bound != "auto":
+    if length is None and k is None:
+        yield canary_inputs(call, sure, max(1, canaries // min(held, 10)), min(held, 10))
+    if bound != _UNBOUNDED:
         several = events({name(i): range(100 * i, 100 * i + min(sure, 99)) for i in range(5)})
         more = pa.concat_tables([several, events({name(2): [new]})])
         options: dict[str, Any] = {"affected": [name(2)], "runs": 5}
-        if not is_stream and length is None:
+        if not is_stream and not is_sampled:  # a binomial draw takes words by its count
             yield Inputs("one unit more in a known key", "dependence", call, several, more, options)
     table = events({name(i): range(10 * i, 10 * i + sure) for i in range(12)})
     if not is_stream:  # the order of a stream is part of it
-        shuffled = table.take(np.random.default_rng(1).permutation(len(table)))  # noqa: NPY002 - a layout, not noise
+        shuffled = table.take(np.random.default_rng(1).permutation(len(table)))
         yield Inputs("rows in another order", "dependence", call, table, shuffled, {"runs": 5})
 
 
-def _canaries(call: _Call, name: Callable[[int], str], units: int, count: int, guesses: int | None) -> Inputs:
-    """Return the audit with canaries: keys of so many units, and of one more where a coin says so."""
-    base = events({name(i): range(units * i, units * (i + 1)) for i in range(count)})
-    parts = [events({name(i): [10**9 + i]}) for i in range(count)]
+def canary_inputs(call: _Call, units: int, count: int, keys: int = 1, *, has_counts: bool = True) -> Inputs:
+    """Return the audit with canaries: made-up units that hold so many keys each, which `units` others hold as well."""
+    names = [[f"key {i} {j}" for j in range(keys)] for i in range(count)]
+    base = events({name: range(units * i, units * (i + 1)) for i, held in enumerate(names) for name in held})
+    parts = [events({name: [10**9 + i] for name in held}) for i, held in enumerate(names)]
+    centre = keys * (units + 0.5 if has_counts else 0.5)
 
     def score(output: Any) -> list[float]:
         counts = counts_of(output)
-        centre = units + 0.5 if "count" in output.table.column_names else 0.5
-        return [counts.get(name(i), 0.0) - centre for i in range(count)]
+        return [sum(counts.get(name, 0.0) for name in held) - centre for held in names]
 
     def run(chosen: list[pa.Table], source: Source) -> Any:
         return call(pa.concat_tables([base, *chosen]), source)
 
-    options = {"score": score} if guesses is None else {"score": score, "guesses": min(guesses, count)}
-    return Inputs("canaries in one run", "one_run", run, parts, None, options)
+    return Inputs("canaries in one run", "one_run", run, parts, None, {"score": score})
 
 
 def _name(length: int | None, number: int) -> str:
@@ -206,25 +214,18 @@ def find_levels(call: _Call, name: Callable[[int], str], source: Source | None =
     return half, min(2 * max(missed, default=1) + 10, 1000)
 
 
-def _numbers(call: _Call, given: Mapping[str, Any]) -> Iterator[Inputs]:
-    """Yield the audits of a job on numbers of one column."""
-    low, high = np.ravel(given["bounds"])[:2].tolist()
+def _numbers(call: _Call, bounds: Any, *, replaces: bool) -> Iterator[Inputs]:
+    """Yield the audits of a job on numbers of one column, where a unit is added, or replaced by another."""
+    low, high = np.ravel(bounds)[:2].tolist()
     extreme = high if abs(high) >= abs(low) else low
-    middle = low if given.get("neighbours") == "replace" else (low + high) / 2
-    values = np.where(np.arange(_UNITS) % 2 == 0, low, middle)
-    if given.get("neighbours") == "replace":
-        replaced = np.append(values[:-1], extreme)
-        neighbour = amounts(np.arange(_UNITS), replaced)
-    else:
-        neighbour = amounts(np.arange(_UNITS + 1), np.append(values, extreme))
-    data = amounts(np.arange(_UNITS), values)
-    yield Inputs("a value at its bound", "rates", call, data, neighbour)
-    if given.get("neighbours") != "replace":
-        rows = 200
-        greedy = amounts(np.full(rows, _UNITS), np.full(rows, extreme * 2))
-        yield Inputs("a unit with many rows", "rates", call, data, pa.concat_tables([data, greedy]))
+    other = low if extreme == high else high
+    crowd = amounts(np.arange(_UNITS), np.resize([low, (low + high) / 2, high], _UNITS))
+    data = pa.concat_tables([crowd, amounts([_UNITS], [other])]) if replaces else crowd
+    yield Inputs("a value at its bound", "rates", call, data, pa.concat_tables([crowd, amounts([_UNITS], [extreme])]))
+    greedy = amounts(np.full(_ROWS, _UNITS), np.full(_ROWS, extreme * 2))
+    yield Inputs("a unit with many rows", "rates", call, data, pa.concat_tables([crowd, greedy]))
     spread = amounts(np.arange(_UNITS) % 40, np.linspace(low, high, _UNITS))
-    shuffled = spread.take(np.random.default_rng(1).permutation(_UNITS))  # noqa: NPY002 - a layout, not noise
+    shuffled = spread.take(np.random.default_rng(1).permutation(_UNITS))
     yield Inputs("rows in another order", "dependence", call, spread, shuffled, {"runs": 5})
 
 

@@ -3,14 +3,18 @@
 Each request for words has a stream of its own, given by a secret and by the number of the request. So the same request
 receives the same words in every replay, and one that asks for more words leaves those after it as they were. What is
 then different between two calls is caused by their inputs alone.
+
+Two layouts of the same data may have their keys in another order, and then another key receives a word. So for layouts
+all words of a request are equal: the order of keys makes no difference, and anything else that depends on it does.
 """
 
 import hashlib
-import os
 import sys
 from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 from dpsieve.auditing.outputs import Feature
 from dpsieve.randomness.source import Source, Stream
@@ -38,24 +42,25 @@ class RecordedSource(Source):
 
     publishable = False
 
-    def __init__(self, secret: bytes) -> None:
-        self._secret = secret
+    def __init__(self, secret: bytes, *, equal: bool = False) -> None:
+        self._secret, self._equal = secret, equal
         self.draws: list[Draw] = []
 
     @classmethod
-    def new(cls, source: Source | None = None) -> "RecordedSource":
-        """Return a source with a new secret."""
-        return cls(os.urandom(32) if source is None else source.words(4).tobytes())
+    def new(cls, source: Source, *, equal: bool = False) -> "RecordedSource":
+        """Return a source with a new secret; with `equal`, all words of a request are equal."""
+        return cls(source.words(4).tobytes(), equal=equal)
 
     def replayed(self) -> "RecordedSource":
         """Return a source that answers each request with the same words again."""
-        return RecordedSource(self._secret)
+        return RecordedSource(self._secret, equal=self._equal)
 
     def words(self, count: int) -> Words:
         """Return the words of the next request."""
         digest = hashlib.shake_256(b"dpsieve replay %d " % len(self.draws) + self._secret)
         self.draws.append(Draw(_caller(), count))
-        return Stream(digest.digest).words(count)
+        stream = Stream(digest.digest)
+        return np.repeat(stream.words(1), count) if self._equal else stream.words(count)
 
 
 def _caller() -> str:
