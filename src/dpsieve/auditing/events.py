@@ -130,12 +130,15 @@ def find_event(runs: Sequence[Run], neighbour_runs: Sequence[Run], delta: float,
         rates.append((_counts(held_out[0] >= least), _counts(held_out[1] >= least)))
     if not events:
         return Found(Is("type", ""))
-    best, chosen = -1.0, Found(events[0])
-    for negated in (False, True):
-        for is_reversed in (False, True):
-            promised = _promised(np.array(rates), negated, is_reversed, delta, level, tests)
-            if promised.max() > best:
-                best, chosen = float(promised.max()), Found(events[int(promised.argmax())], negated, is_reversed)
+    best, chosen = 0.0, Found(events[0])
+    for part in (1, 1 / 3, 0):  # where nothing promises a bound at this delta, what would at a smaller one
+        for negated in (False, True):
+            for is_reversed in (False, True):
+                promised = _promised(np.array(rates), negated, is_reversed, part * delta, level, tests)
+                if promised.max() > best:
+                    best, chosen = float(promised.max()), Found(events[int(promised.argmax())], negated, is_reversed)
+        if best > 0:
+            break
     return chosen
 
 
@@ -146,9 +149,7 @@ def _promised(rates: Floats, negated: bool, is_reversed: bool, delta: float, lev
     more, less = (1, 0) if is_reversed else (0, 1)
     low = rate_low(hits[:, more], trials[:, more], _CAUTION)
     high = rate_high(hits[:, less], trials[:, less], _CAUTION)
-    return epsilon_from_rates(np.floor(low * tests), tests, np.ceil(high * tests), tests, delta, level) + 1e-9 * (
-        low - high
-    )
+    return epsilon_from_rates(np.floor(low * tests), tests, np.ceil(high * tests), tests, delta, level)
 
 
 def _about_one(runs: Sequence[Run], neighbour_runs: Sequence[Run]) -> Iterator[Event]:
