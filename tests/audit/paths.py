@@ -22,9 +22,9 @@ BUDGET = {"epsilon": 1.0, "delta": 1e-9}
 LOOSE = {"epsilon": 4.0, "delta": 0.05}
 PURE = {"epsilon": 4.0}
 FULL = {"epsilon": 4.0, "delta": 0.05}
+SIPS = ["tea", "milk", "juice", "water"]
 CLIENTS = {"epsilon": 1.0, "delta": 0.3}
 FEW = {"epsilon": 1.0, "delta": 0.9}
-HALF = 21  # units of a key that `discover` finds about every second time with this budget
 
 
 @dataclass(frozen=True)
@@ -46,24 +46,24 @@ class Path:
         return inputs.audit(self.epsilon, self.delta, level or self.level, runs or self.runs, source=source)
 
 
-def table(publish, *, canaries=CANARIES, units=UNITS, has_counts=True, **arguments):
+def table(publish, *, canaries=CANARIES, units=UNITS, found=None, **arguments):
     """Canaries in one call of a job on a table of units and keys."""
     given = {"key": "key", "privacy_unit": "unit", "engine": ENGINE, **BUDGET, **arguments}
     call = lambda data, source: publish(data, source=source, **given)
-    return Path(lambda: canary_inputs(call, units, canaries, has_counts=has_counts), 1.0, 1e-9)
+    return Path(lambda: canary_inputs(call, units, canaries, found=found), 1.0, 1e-9)
 
 
 def known(count=CANARIES):
     return [f"key {i} 0" for i in range(count)]
 
 
-def stream(publish, counters=600, canaries=500):
+def stream(publish, counters=600, canaries=500, epsilon=2.0, delta=1e-9):
     """Canaries in one release of a sketch."""
 
     def call(data, source):
         return publish(counters, data["key"].to_pylist(), source)
 
-    return Path(lambda: canary_inputs(call, UNITS, canaries), 2.0, 1e-9)
+    return Path(lambda: canary_inputs(call, UNITS, canaries), epsilon, delta)
 
 
 def sketch_of(counters, items):
@@ -77,12 +77,12 @@ def misra_gries(counters, items, source):
 
 
 def universe(counters, items, source):
-    return sketch_of(counters, items).release(**PURE, universe=["tea", "milk", "juice", "water"], source=source)
+    return sketch_of(counters, items).release(8.0, universe=SIPS, source=source)
 
 
 def merged(counters, items, source):
-    sketches = [sketch_of(counters, part) for part in (items, ["tea", "milk", "juice", "water"] * 60)]
-    return MergedSketch.of(*sketches).release(**FULL, source=source)
+    sketches = [sketch_of(counters, part) for part in (items, SIPS * 60)]
+    return MergedSketch.of(*sketches).release(8.0, 0.01, source=source)
 
 
 def vector(canaries=2000, share=1 / 3, **arguments):
@@ -91,7 +91,7 @@ def vector(canaries=2000, share=1 / 3, **arguments):
 
     def run(parts, source):
         values = np.array(parts)
-        made = ds.SparseVector.private(indices, values, dimension=10**6, source=source, **arguments)
+        made = ds.SparseVector.private(indices, values, dimension=10**7, source=source, **arguments)
         return made.get(indices) - 10.5
 
     inputs = Inputs("entries", "one_run", run, [11] * canaries, [10] * canaries)
@@ -138,7 +138,7 @@ def full_sketch(publish, budget=FULL, **settings):
         counters, lost = made.table["counter"].to_pylist(), made.drawn["lost"]
         return [sum(counters), lost, sum(counters) - lost, *counters]
 
-    items = ["tea", "milk", "juice", "water"] * 60
+    items = SIPS * 60
     return rates(run, items, [*items, "secret"], budget, **settings)
 
 
@@ -195,7 +195,6 @@ def total_canaries(column, centre, value, canaries=1000, **arguments):
 
 VALUES = [0.0, 1.0] * 20
 MEANS = [*VALUES[1:], 0.0], [*VALUES[1:], 1.0]
-MANY = np.linspace(0, 1, 400).tolist()
 DRINKS = ["tea", "milk", "juice", "water", "soda", "cider", "coffee", "cocoa"]
 NOBODY, SOMEBODY = events({"0": range(1, 3)}), events({"0": range(1, 3), "7": [9]})
 
@@ -216,38 +215,57 @@ AUDITS = {
     "release, rest": table(ds.release, max_keys_per_unit=1, rest=True),
     "release, sums": total_canaries("amount_sum", 25.0, 50.0, sums={"amount": (0, 50)}),
     "release_counts": count_canaries(),
-    "discover": table(ds.discover, max_keys_per_unit=1, has_counts=False, units=HALF),
-    "discover, any number of keys": table(ds.discover, has_counts=False, units=HALF),
-    "top_k": table(ds.top_k, k=500, canaries=1000, has_counts=False, method="one_key"),
-    "hitting_set": table(ds.hitting_set, k=500, canaries=1000, has_counts=False, method="one_key"),
+    "discover": table(ds.discover, max_keys_per_unit=1, canaries=4000, units=20, found=1000),
+    "discover, any number of keys": table(ds.discover, canaries=4000, units=20, found=800),
+    "top_k": table(ds.top_k, k=500, canaries=1000, found=500, method="one_key"),
+    "hitting_set": table(ds.hitting_set, k=500, canaries=1000, found=500, method="one_key"),
     "channel, gaussian, five keys": several_keys(ds.channels.gaussian),
-    "channel, report_then_count, five keys": several_keys(ds.channels.report_then_count),
+    "channel, report_then_count, five keys": several_keys(ds.channels.report_then_count, share=0.3),
     "channel, optimal, lone key": lone_key(ds.channels.optimal),
     "channel, simple, lone key": lone_key(ds.channels.simple),
     "channel, gaussian, lone key": lone_key(ds.channels.gaussian),
     "channel, sample_threshold, lone key": lone_key(ds.federated.plan),
     "MisraGries": stream(misra_gries),
     "MisraGries, full": full_sketch(lambda k, items, source: sketch_of(k, items).release(**FULL, source=source)),
-    "MisraGries, universe": full_sketch(universe, PURE),
-    "MisraGries, merged": full_sketch(merged),
-    "UserMisraGries": rates(users_sketch, [DRINKS] * 60, [DRINKS] * 61, FULL),
-    "SparseVector": vector(neighbours="one_entry", epsilon=2.0, sparsity=2000),
+    "MisraGries, universe": full_sketch(universe, {"epsilon": 8.0}, share=0.15),
+    "MisraGries, merged": full_sketch(merged, {"epsilon": 8.0, "delta": 0.01}, share=0.15),
+    "UserMisraGries": rates(users_sketch, [DRINKS] * 60, [DRINKS] * 61, FULL, runs=900, share=0.2),
+    "SparseVector": vector(neighbours="one_entry", epsilon=2.0, sparsity=2000, share=0.3),
     "SparseVector, retrieval": vector(neighbours="one_entry", epsilon=2.0, delta=1e-9, sparsity=2000),
-    "SparseVector, alp": vector(neighbours="one_entry", epsilon=2.0, variant="alp", sparsity=2000, share=0.1),
+    "SparseVector, alp": vector(neighbours="one_entry", epsilon=8.0, variant="alp", sparsity=2000, share=0.1),
     "SparseVector, dense": vector(neighbours="one_entry", epsilon=2.0, variant="dense", sparsity=2000),
-    "SparseVector, max projection": vector(neighbours="one_entry", epsilon=2.0, variant="max_projection", sparsity=2000),
+    "SparseVector, max projection": vector(
+        neighbours="one_entry", epsilon=2.0, variant="max_projection", sparsity=2000, share=0.3
+    ),
     "SparseVector, l1": vector(neighbours="l1", epsilon=2.0, total=22_000.0, share=0.15),
     "sum of an array": number(ds.sum, PURE, VALUES, [*VALUES, 1.0], bounds=(0, 1)),
     "mean of an array": number(ds.mean, LOOSE, *MEANS, bounds=(0, 1), neighbours="replace"),
-    "mean of an array, PLAN": number(
-        ds.mean, {"epsilon": 8.0, "delta": 0.1}, [*MANY, 0.0], [*MANY, 1.0], bounds=(0, 1), neighbours="replace", method="plan"
-    ),
     "quantile of an array, gaps": number(ds.quantile, PURE, [0.5], [0.0, 0.5], bounds=(0, 1), quantile=0.5),
     "quantile of an array, halving": number(
         ds.quantile, PURE, [0.5], [0.0, 0.5], bounds=(0, 1), quantile=0.5, method="halving"
     ),
-    "collect_histogram": of_table(ds.collect_histogram, FEW, DRINKS = ["tea", "milk", "juice", "water", "soda", "cider", "coffee", "cocoa"]
-NOBODY, SOMEBODY, column="key"),
-    "collect_heavy_hitters": of_table(ds.collect_heavy_hitters, FEW, DRINKS = ["tea", "milk", "juice", "water", "soda", "cider", "coffee", "cocoa"]
-NOBODY, SOMEBODY, column="key", max_length=1),
+    "collect_histogram": of_table(ds.collect_histogram, FEW, NOBODY, SOMEBODY, column="key"),
+    "collect_heavy_hitters": of_table(ds.collect_heavy_hitters, FEW, NOBODY, SOMEBODY, column="key", max_length=1),
 }
+
+# Only in `make audit`: each call takes 20 ms or more, so the power of a few seconds is small.
+ROWS = amounts(range(40), VALUES)
+MORE_ROWS = amounts(range(41), [*VALUES, 1.0])
+MANY = np.linspace(0, 1, 400).tolist()
+MORE_BOUNDS = {"column": "amount", "bounds": (0, 1)}
+LONG = {
+    "sum of a table": of_table(ds.sum, PURE, ROWS, MORE_ROWS, max_rows_per_unit=1, **MORE_BOUNDS),
+    "mean of a table": of_table(
+        ds.mean, LOOSE, amounts(range(40), MEANS[0]), amounts(range(40), MEANS[1]), neighbours="replace", **MORE_BOUNDS
+    ),
+    "quantile of a table": of_table(
+        ds.quantile, PURE, amounts([1], [0.5]), amounts([1, 2], [0.5, 0.0]), quantile=0.5, max_rows_per_unit=1, **MORE_BOUNDS
+    ),
+    "collect_quantiles": of_table(
+        ds.collect_quantiles, FEW, amounts([1, 2], [0.1, 0.1]), amounts([1, 2, 3], [0.1, 0.1, 0.9]), depth=1, **MORE_BOUNDS
+    ),
+    "mean of an array, PLAN": number(
+        ds.mean, {"epsilon": 8.0, "delta": 0.1}, [*MANY, 0.0], [*MANY, 1.0], bounds=(0, 1), neighbours="replace",
+        method="plan",
+    ),
+}  # fmt: skip

@@ -138,8 +138,10 @@ def find_event(runs: Sequence[Run], neighbour_runs: Sequence[Run], delta: float,
                 if promised.max() > best:
                     best, chosen = float(promised.max()), Found(events[int(promised.argmax())], negated, is_reversed)
         if best > 0:
-            break
-    return chosen
+            return chosen
+    shares = np.array([[hits / trials for hits, trials in pair] for pair in rates])
+    likeliest = int(np.abs(shares[:, 0] - shares[:, 1]).argmax())
+    return Found(events[likeliest], reversed=bool(shares[likeliest, 1] > shares[likeliest, 0]))
 
 
 def _promised(rates: Floats, negated: bool, is_reversed: bool, delta: float, level: float, tests: int) -> Floats:

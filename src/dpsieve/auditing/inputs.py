@@ -175,12 +175,15 @@ def _keyed(
         yield Inputs("rows in another order", "dependence", call, table, shuffled, {"runs": 5})
 
 
-def canary_inputs(call: _Call, units: int, count: int, keys: int = 1, *, has_counts: bool = True) -> Inputs:
-    """Return the audit with canaries: made-up units that hold so many keys each, which `units` others hold as well."""
+def canary_inputs(call: _Call, units: int, count: int, keys: int = 1, found: int | None = None) -> Inputs:
+    """Return the audit with canaries: made-up units that hold so many keys each, which `units` others hold as well.
+
+    With `found`, outputs have no counts: so many canaries are guessed to be in, among those whose keys are published.
+    """
     names = [[f"key {i} {j}" for j in range(keys)] for i in range(count)]
     base = events({name: range(units * i, units * (i + 1)) for i, held in enumerate(names) for name in held})
     parts = [events({name: [10**9 + i] for name in held}) for i, held in enumerate(names)]
-    centre = keys * (units + 0.5 if has_counts else 0.5)
+    centre = keys * (units + 0.5) if found is None else 0.0
 
     def score(output: Any) -> list[float]:
         counts = counts_of(output)
@@ -189,7 +192,8 @@ def canary_inputs(call: _Call, units: int, count: int, keys: int = 1, *, has_cou
     def run(chosen: list[pa.Table], source: Source) -> Any:
         return call(pa.concat_tables([base, *chosen]), source)
 
-    return Inputs("canaries in one run", "one_run", run, parts, None, {"score": score})
+    options = {"score": score} if found is None else {"score": score, "guesses": min(found, count)}
+    return Inputs("canaries in one run", "one_run", run, parts, None, options)
 
 
 def _name(length: int | None, number: int) -> str:
