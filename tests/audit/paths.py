@@ -49,7 +49,10 @@ class Path:
 def table(publish, *, canaries=CANARIES, units=UNITS, found=None, **arguments):
     """Canaries in one call of a job on a table of units and keys."""
     given = {"key": "key", "privacy_unit": "unit", "engine": ENGINE, **BUDGET, **arguments}
-    call = lambda data, source: publish(data, source=source, **given)
+
+    def call(data, source):
+        return publish(data, source=source, **given)
+
     return Path(lambda: canary_inputs(call, units, canaries, found=found), 1.0, 1e-9)
 
 
@@ -105,7 +108,10 @@ def rates(run, data, neighbour, budget, **settings):
 
 def number(publish, budget, data, neighbour, **arguments):
     """A number of an array, without a table."""
-    run = lambda values, source: publish(values, source=source, **budget, **arguments).value
+
+    def run(values, source):
+        return publish(values, source=source, **budget, **arguments).value
+
     return rates(run, np.array(data), np.array(neighbour), budget)
 
 
@@ -151,7 +157,10 @@ def users_sketch(sets, source):
 def of_table(publish, budget, data, neighbour, **arguments):
     """A job on a table, without canaries: each run is a call, so there are few in the short version."""
     given = {"privacy_unit": "unit", "engine": ENGINE, **budget, **arguments}
-    run = lambda rows, source: publish(rows, source=source, **given)
+
+    def run(rows, source):
+        return publish(rows, source=source, **given)
+
     return rates(run, data, neighbour, budget, runs=90, level=0.999)
 
 
@@ -252,17 +261,19 @@ AUDITS = {
 ROWS = amounts(range(40), VALUES)
 MORE_ROWS = amounts(range(41), [*VALUES, 1.0])
 MANY = np.linspace(0, 1, 400).tolist()
-MORE_BOUNDS = {"column": "amount", "bounds": (0, 1)}
+GIVEN = {"column": "amount", "bounds": (0, 1)}
+TWO, THREE = amounts([1, 2], [0.1, 0.1]), amounts([1, 2, 3], [0.1, 0.1, 0.9])
 LONG = {
-    "sum of a table": of_table(ds.sum, PURE, ROWS, MORE_ROWS, max_rows_per_unit=1, **MORE_BOUNDS),
+    "sum of a table": of_table(ds.sum, PURE, ROWS, MORE_ROWS, max_rows_per_unit=1, **GIVEN),
     "mean of a table": of_table(
-        ds.mean, LOOSE, amounts(range(40), MEANS[0]), amounts(range(40), MEANS[1]), neighbours="replace", **MORE_BOUNDS
+        ds.mean, LOOSE, amounts(range(40), MEANS[0]), amounts(range(40), MEANS[1]), neighbours="replace", **GIVEN
     ),
     "quantile of a table": of_table(
-        ds.quantile, PURE, amounts([1], [0.5]), amounts([1, 2], [0.5, 0.0]), quantile=0.5, max_rows_per_unit=1, **MORE_BOUNDS
+        ds.quantile, PURE, amounts([1], [0.5]), amounts([1, 2], [0.5, 0.0]), quantile=0.5, max_rows_per_unit=1,
+        **GIVEN,
     ),
     "collect_quantiles": of_table(
-        ds.collect_quantiles, FEW, amounts([1, 2], [0.1, 0.1]), amounts([1, 2, 3], [0.1, 0.1, 0.9]), depth=1, **MORE_BOUNDS
+        ds.collect_quantiles, FEW, TWO, THREE, depth=1, **GIVEN
     ),
     "mean of an array, PLAN": number(
         ds.mean, {"epsilon": 8.0, "delta": 0.1}, [*MANY, 0.0], [*MANY, 1.0], bounds=(0, 1), neighbours="replace",

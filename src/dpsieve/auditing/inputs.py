@@ -167,7 +167,7 @@ def _keyed(
         several = events({name(i): range(100 * i, 100 * i + min(sure, 99)) for i in range(5)})
         more = pa.concat_tables([several, events({name(2): [new]})])
         options: dict[str, Any] = {"affected": [name(2)], "runs": 5}
-        if not is_stream and not is_sampled:  # a binomial draw takes words by its count
+        if not is_stream and not is_sampled and k is None:  # there, words and picks follow the counts of all keys
             yield Inputs("one unit more in a known key", "dependence", call, several, more, options)
     table = events({name(i): range(10 * i, 10 * i + sure) for i in range(12)})
     if not is_stream:  # the order of a stream is part of it

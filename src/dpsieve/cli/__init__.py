@@ -54,7 +54,8 @@ def _options(
 def main() -> None:
     """Run the command line.
 
-    Exit codes: 0 done, 1 the machine failed (no memory, a full disk) or an audit did, 2 the call was wrong. The last line has the fix.
+    Exit codes: 0 done, 1 the machine failed (no memory, a full disk) or an audit did, 2 the call was wrong. The last
+    line has the fix.
     """
     for printed in (sys.stdout, sys.stderr):
         if isinstance(printed, io.TextIOWrapper):

@@ -19,6 +19,17 @@ _HELP = (
     "Exit code 1 if one is found."
 )
 _DATA = ("key", "column", "privacy_unit", "where", "allow_null_units", "known_keys", "sums", "means", "key_expression")
+_EXAMPLES = {
+    "release": "--max-keys-per-unit 1",
+    "discover": "--max-keys-per-unit 1",
+    "top-k": "--k 20 --runs 100",
+    "hitting-set": "--k 20 --runs 100",
+    "sum": "--bounds 0,10 --max-rows-per-unit 2",
+    "mean": "--bounds 0,10",
+    "quantile": "--quantile 0.5 --bounds 0,10 --max-rows-per-unit 2",
+    "collect heavy-hitters": "--max-length 3",
+    "collect quantiles": "--bounds 0,10",
+}
 Runs = Annotated[int, typer.Option(help="Calls on each input; each takes about 20 ms.", min=24)]
 Canaries = Annotated[int, typer.Option(help="Made-up units in the audit of one run.", min=10, max=100_000)]
 Confidence = Annotated[float, typer.Option(help="Confidence of the verdict, over all audits of the command.")]
@@ -37,14 +48,11 @@ def _command(name: str, job: Job) -> Callable[..., None]:
         arguments = {name: value for name, value in parse_values(job.request, given).items() if name not in _DATA}
         _run(name, arguments, runs, canaries, confidence, as_json=as_json)
 
-    example = {"discover": " --runs 100", "top-k": " --k 20 --runs 100", "hitting-set": " --k 20 --runs 100"}
     budget = "--epsilon 1" if name in ("sum", "quantile") else "--epsilon 1 --delta 0.01"
-    more = {"sum": " --bounds 0,10 --max-rows-per-unit 2", "mean": " --bounds 0,10", "release": " --max-keys-per-unit 1",
-            "quantile": " --quantile 0.5 --bounds 0,10 --max-rows-per-unit 2", "collect quantiles": " --bounds 0,10",
-            "collect heavy-hitters": " --max-length 3", **example}.get(name, "")  # fmt: skip
+    example = f"dpsieve audit {name} {budget} {_EXAMPLES.get(name, '')}".rstrip()
     command.__doc__ = (
         f"Audit dpsieve {name} with these options, on inputs that the audit makes up.\n\n"
-        f"Use a large delta: few runs show nothing about a small one.\n\nExample: dpsieve audit {name} {budget}{more}"
+        f"Use a large delta: few runs show nothing about a small one.\n\nExample: {example}"
     )
     options = [option for option in request_parameters(job.request) if option.name not in _DATA]
     return with_parameters(command, [*options, *_own_options()])
