@@ -34,9 +34,9 @@ def runs(monkeypatch):
 
 @pytest.fixture
 def untested():
-    compiled._has_passed.cache_clear()
+    compiled.passes_self_test.cache_clear()
     yield
-    compiled._has_passed.cache_clear()
+    compiled.passes_self_test.cache_clear()
 
 
 def test_loops_are_used_where_they_were_tested(runs):
@@ -81,7 +81,7 @@ def test_a_self_test_that_passed_is_noted_in_the_cache(monkeypatch, untested):
     monkeypatch.setattr(jit, "is_noted", lambda what: what in noted)
     monkeypatch.setattr(jit, "note", noted.append)
     assert compiled.load_loops() is not None and len(noted) == 1
-    compiled._has_passed.cache_clear()
+    compiled.passes_self_test.cache_clear()
     monkeypatch.setattr(compiled, "agree_with_sql", lambda: pytest.fail("it was noted"))
     assert compiled.load_loops() is not None
 

@@ -193,8 +193,8 @@ def test_memory_that_is_short_drops_what_is_repeated_or_gives_up(monkeypatch, ma
     monkeypatch.setattr(text_blocks, "_FIRST_BYTES", 1)
     monkeypatch.setattr(pairs, "_BLOCKS_AT_ONCE", 1 << 4)
     monkeypatch.setattr(pairs, "_PAIRS_OF_A_PART", 1 << 14)
-    dropped, compact = [], pairs._Collected._compact
-    monkeypatch.setattr(pairs._Collected, "_compact", lambda part: dropped.append(compact(part)) or dropped[-1])
+    dropped, compact = [], pairs._Collected.compact
+    monkeypatch.setattr(pairs._Collected, "compact", lambda part: dropped.append(compact(part)) or dropped[-1])
     roomy = DuckDB(threads=1, compiled_from=0, memory_limit="1GiB")
     for divisor in (1, 50, 1000):  # noqa: B007
         assert lists(roomy, table, max_keys=max_keys) == expected

@@ -46,7 +46,7 @@ from numba.core.caching import NullCache
 from numba.core.ccallback import CFunc
 from numba.core.compiler import CompileResult
 from numba.core.registry import cpu_target
-from numba.core.runtime import rtsys
+from numba.core.runtime.nrt import rtsys
 from numba.core.serialize import dumps
 from numba.core.sigutils import normalize_signature
 from numba.misc.appdirs import AppDirs
@@ -74,7 +74,7 @@ class NotCompiled(Exception):
     """A function that has another way is not in the cache."""
 
 
-def how_to_compile():
+def how_to_compile() -> str:
     """Return the value of DPSIEVE_COMPILED.
 
     - auto, the default: a process in the background fills the cache, and calls that have another way take it.
@@ -163,7 +163,7 @@ class _Cache(NullCache):
         return f"{self._function.__module__}.{code.co_qualname}-{hashlib.sha256(key).hexdigest()[:24]}"
 
 
-def is_writable():
+def is_writable() -> bool:
     """Return whether compiled code can be kept."""
     with contextlib.suppress(Exception), _version_folder(make=True) as folder:
         _write(folder, "writable", b"")
@@ -171,14 +171,14 @@ def is_writable():
     return False
 
 
-def is_noted(what):
+def is_noted(what: str) -> bool:
     """Return whether this was noted about this version on this CPU."""
     with contextlib.suppress(Exception), _version_folder() as folder:
-        return _read(folder, _note_name(what)) == what.encode()
+        return bool(_read(folder, _note_name(what)) == what.encode())
     return False
 
 
-def note(what):
+def note(what: str) -> None:
     """Note a result that holds for this version on this CPU, where the cache can be written."""
     with contextlib.suppress(Exception):
         _sources().check_unchanged()

@@ -12,7 +12,7 @@ Where anything fails, SQL counts. All of that is before anything is charged.
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 import numpy as np
@@ -21,6 +21,7 @@ import pyarrow as pa
 from dpsieve.compiled import jit
 from dpsieve.display import log
 
+_T = TypeVar("_T")
 TESTED = ("2.0.0",)
 _PASSED = "loops agree with SQL"
 
@@ -37,7 +38,7 @@ def load_loops() -> Any:
     except Exception as error:  # of numba, llvmlite or the C interface
         log.warning("compiled loops cannot be loaded (%s); SQL counts instead", type(error).__name__)
         return None
-    return pairs if _has_passed() else None
+    return pairs if passes_self_test() else None
 
 
 def load_pair_loops() -> Any:
@@ -57,7 +58,8 @@ def load_pair_loops() -> Any:
 
 
 @cache
-def _has_passed() -> bool:
+def passes_self_test() -> bool:
+    """Return whether loops agree with SQL on this machine, as the cache of compiled code notes or as they do now."""
     if jit.is_noted(_PASSED):
         return True
     passed = agree_with_sql()
@@ -83,10 +85,11 @@ def agree_with_sql() -> bool:
     texts = [None if i % 97 == 0 else "key " * (i % 5) + str(i * i % 31) + "\N{TEAPOT}" * (i % 3) for i in few]
     rows = pa.table({
         "number": pa.array(np.where(place % 7 == 0, ends[place % 3], place % 89)), "key": texts,
-        "text": [f"unit {i % 41 * 10 ** (i % 3 * 5)}" for i in few], "small": pa.array(place * place % 53 - 20, pa.int32()),
+        "text": [f"unit {i % 41 * 10 ** (i % 3 * 5)}" for i in few],
+        "small": pa.array(place * place % 53 - 20, pa.int32()),
     })  # fmt: skip
     engine = DuckDB(threads=2, compiled_from=None)
-    for unit, key in (("number", "key"), ("text", "small"), (("small", "text"), "key")):
+    for unit, key in ((("number",), "key"), (("text",), "small"), (("small", "text"), "key")):
         task = Aggregation(Columns((key,), unit), Contribution(3), salt=2**64 - 59, allow_null_units=True)
         expected, found = engine.read_pairs(rows, task), engine.answer(rows, task, partial(run_loops, pairs_by_loops))
         if found is None or not np.array_equal(found.starts, expected.starts):
@@ -97,7 +100,7 @@ def agree_with_sql() -> bool:
     return True
 
 
-def answer_or_none(answer: Callable[[], Any]) -> Any:
+def answer_or_none(answer: Callable[[], _T]) -> _T | None:
     """Return an answer of loops; None where they fail or give up."""
     from dpsieve.engines.duckdb.compiled.database import Unavailable
 

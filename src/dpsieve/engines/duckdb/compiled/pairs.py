@@ -79,7 +79,7 @@ def read_pairs(job: Job, database: OwnDatabase) -> Pairs | None:
                 return None
             found = pa.table({})
             if listed is None:
-                words, blocks = keys.words[1 : keys.count + 1][present], keys.blocks
+                words, blocks = keys.words[1 : keys.total + 1][present], keys.blocks
                 names = pa.array(words.view(np.int64)) if blocks is None else blocks.texts(words, each)
                 if names is None:
                     return None
@@ -129,7 +129,7 @@ class _Values(NamedTuple):
     addresses of the blocks of these, and for each thread the address of its numbers, or 0 where these are the same.
     """
 
-    count: int
+    total: int
     words: Words
     blocks: Blocks | None
     for_loops: tuple[Any, ...]
@@ -144,7 +144,7 @@ def _values(tables: list[Numbered | None], count: int, each: Each) -> _Values:
     merged = merge(used, each)
     addresses = np.array([column.ctypes.data if len(column) else 0 for column in merged.numbers])
     known = merged.words, merged.hashes, used[0].is_text, used[0].blocks.addresses, addresses
-    return _Values(merged.count, merged.words, used[0].blocks if used[0].is_text else None, known, merged.numbers)
+    return _Values(merged.total, merged.words, used[0].blocks if used[0].is_text else None, known, merged.numbers)
 
 
 def _bound_parts(
@@ -159,7 +159,7 @@ def _bound_parts(
     sizes, kept_keys = (np.empty(int(ends[-1]), np.int32) for _ in range(2))
     made, present, parts = (
         np.zeros((len(counts), 2), np.int64),
-        np.zeros(keys.count, np.bool_),
+        np.zeros(keys.total, np.bool_),
         deque(range(len(counts))),
     )
 
@@ -171,14 +171,14 @@ def _bound_parts(
                 sides = part, chains, len(counts), unit_side, keys.for_loops
                 kept, found = pair_loops.settle(*sides, most, first.salt, scratch)
                 here = slice(int(ends[part] - counts[part]), int(ends[part]))
-                terms = part, first.bits, kept, found, most, keys.count, unit_side, first.salt, scratch
+                terms = part, first.bits, kept, found, most, keys.total, unit_side, first.salt, scratch
                 is_bounded = pair_loops.emit(*terms, sizes[here], kept_keys[here], present)
                 check(is_bounded, "a unit keeps more keys than its bound")
                 made[part] = kept, found
 
     each(bound_parts, range(len(collected)))
     pair_ends, unit_ends = np.cumsum(made, axis=0).T
-    numbers = np.arange(keys.count, dtype=np.int32) if places else np.cumsum(present, dtype=np.int32) - np.int32(1)
+    numbers = np.arange(keys.total, dtype=np.int32) if places else np.cumsum(present, dtype=np.int32) - np.int32(1)
     starts, key_numbers = np.empty(int(unit_ends[-1]) + 1, np.int64), np.empty(int(pair_ends[-1]), np.int32)
     starts[-1] = pair_ends[-1]
 
@@ -238,7 +238,7 @@ class _Collected:
         for values, field in ((self.units, chunks.UNITS), (self.keys, chunks.KEYS)):
             if values is not None and wants == self.frame[field]:
                 return values.grow()
-        return self._add_blocks() or self._compact()
+        return self._add_blocks() or self.compact()
 
     def _add_blocks(self) -> bool:
         size = _BLOCKS_AT_ONCE * pair_loops.BYTES_OF_A_BLOCK
@@ -249,7 +249,7 @@ class _Collected:
         self._store[[pair_loops.NEXT, pair_loops.END]] = address, address + size
         return True
 
-    def _compact(self) -> bool:
+    def compact(self) -> bool:
         """Drop repeated pairs; return whether at most half of the pairs remain."""
         counts = pair_loops.count_pairs(self.chains)
         scratch = make_scratch(int(counts.max()))
