@@ -8,12 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.browser import CHROMIUM, NO_CHROMIUM, chromium
+from helpers.browser import chromium, serious_findings
 
 import dpsieve as ds
 from dpsieve.testing import insecure_source
-
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM)
 
 ODD = [
     "<script>alert(1)</script>", "</script><b>bold</b>", "<img src=x onerror=alert(1)>", "<!-- comment", "&lt;i&gt;",
@@ -177,6 +175,13 @@ def test_light_and_dark_are_readable(opened, small, scheme):
     for text, ground in colours:
         low, high = sorted((light(text), light(ground)))
         assert (high + 0.05) / (low + 0.05) >= 4.5, text
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(opened, small, scheme):
+    page = opened(small, color_scheme=scheme)
+    page.get_by_text("Parameters of the mechanism").click()
+    assert serious_findings(page) == []
 
 
 @pytest.mark.parametrize("width", [320, 1280])
