@@ -136,6 +136,26 @@ def lone_key(make, budget=CLIENTS, **settings):
     return rates(run, 0, 1, budget, **settings)
 
 
+def lone_keys(keys, source):
+    made = ds.channels.report_then_count(**CLIENTS, max_keys=5).release(keys, [1] * len(keys), source=source)
+    return len(made)
+
+
+def lone_item(publish, **settings):
+    """An item that occurs once, or not at all, in a stream with another one."""
+
+    def run(items, source):
+        return publish(items, source).table.select(["key"])
+
+    return rates(run, ["tea"] * 60, [*["tea"] * 60, "secret"], CLIENTS, **settings)
+
+
+def users_lone(items, source):
+    sketch = ds.UserMisraGries(8)
+    sketch.update([[item] for item in items])
+    return sketch.release(**CLIENTS, source=source)
+
+
 def full_sketch(publish, budget=FULL, **settings):
     """Four counters that are all in use, and one item more, which lowers all of them."""
 
@@ -235,6 +255,9 @@ AUDITS = {
     "channel, gaussian, lone key": lone_key(ds.channels.gaussian),
     "channel, sample_threshold, lone key": lone_key(ds.federated.plan),
     "MisraGries": stream(misra_gries),
+    "MisraGries, lone item": lone_item(
+        lambda items, source: sketch_of(8, items).release(**CLIENTS, source=source), share=0.15
+    ),
     "MisraGries, full": full_sketch(lambda k, items, source: sketch_of(k, items).release(**FULL, source=source)),
     "MisraGries, universe": full_sketch(universe, {"epsilon": 8.0}, share=0.15),
     "MisraGries, merged": full_sketch(merged, {"epsilon": 8.0, "delta": 0.01}, share=0.15),
@@ -248,6 +271,15 @@ AUDITS = {
     ),
     "SparseVector, l1": vector(neighbours="l1", epsilon=2.0, total=22_000.0, share=0.15),
     "sum of an array": number(ds.sum, PURE, VALUES, [*VALUES, 1.0], bounds=(0, 1)),
+    "mean of an array, units added": rates(
+        lambda values, source: ds.mean(
+            np.array(values), bounds=(0, 1), neighbours="add_remove", source=source, **LOOSE
+        ),
+        VALUES,
+        [*VALUES, 1.0],
+        LOOSE,
+        share=0.1,
+    ),
     "mean of an array": number(ds.mean, LOOSE, *MEANS, bounds=(0, 1), neighbours="replace"),
     "quantile of an array, gaps": number(ds.quantile, PURE, [0.5], [0.0, 0.5], bounds=(0, 1), quantile=0.5),
     "quantile of an array, halving": number(
@@ -264,6 +296,8 @@ MANY = np.linspace(0, 1, 400).tolist()
 GIVEN = {"column": "amount", "bounds": (0, 1)}
 TWO, THREE = amounts([1, 2], [0.1, 0.1]), amounts([1, 2, 3], [0.1, 0.1, 0.9])
 LONG = {
+    "channel, report_then_count, lone keys": rates(lone_keys, [], [f"key {i}" for i in range(5)], CLIENTS),
+    "UserMisraGries, lone item": lone_item(users_lone),
     "sum of a table": of_table(ds.sum, PURE, ROWS, MORE_ROWS, max_rows_per_unit=1, **GIVEN),
     "mean of a table": of_table(
         ds.mean, LOOSE, amounts(range(40), MEANS[0]), amounts(range(40), MEANS[1]), neighbours="replace", **GIVEN

@@ -66,19 +66,10 @@ class Inputs:
 
     def audit(self, epsilon: float, delta: float, level: float, runs: int | None = None, **options: Any) -> Audit:
         """Audit the job on these inputs; `runs` is for rates."""
-        claim = {} if self.kind == "dependence" else {"epsilon": epsilon, "delta": delta}
-        number = {"runs": runs} if self.kind == "rates" else {}
-        return audit(
-            self.run,
-            self.data,
-            self.neighbour,
-            kind=self.kind,
-            level=level,
-            **claim,
-            **number,
-            **self.options,
-            **options,
-        )
+        more: dict[str, Any] = {} if self.kind == "dependence" else {"epsilon": epsilon, "delta": delta}
+        more |= {"runs": runs} if self.kind == "rates" else {}
+        more |= {**self.options, **options}
+        return audit(self.run, self.data, self.neighbour, kind=self.kind, level=level, **more)
 
 
 def job_inputs(job: str, arguments: Mapping[str, Any], canaries: int = 1000) -> Iterator[Inputs]:
