@@ -48,7 +48,7 @@ BY_NAME = {("discovery/selector.py", "papers.missing_mass.policies"),
            ("channels/__init__.py", "dpsieve.noise")}  # fmt: skip
 
 # Ceilings of what is there without papers/. They only go down; a new capability may raise them by what it needs.
-MOST_LINES, MOST_MODULES, MOST_NAMES, LONGEST_MODULE = 42_450, 207, 78, 430
+MOST_LINES, MOST_MODULES, MOST_NAMES, LONGEST_MODULE = 43_750, 215, 80, 430
 
 
 @cache

@@ -24,8 +24,8 @@ from queue import Queue
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "faults")]
 
 from fault import FOLDER, ROOT, check, plant, read_faults  # noqa: E402
+from page import PAGE, TABLE, page  # noqa: E402
 
-TABLE = ROOT / "docs/background/audit_power.csv"
 COLUMNS = ("fault", "function", "group", "caught", "audit", "ratio", "seconds")
 GROUPS = {
     "channels": ("release", "channel"),
@@ -133,6 +133,7 @@ def main():
         for row in pool.map(lambda pair: audit_fault(*pair, projects), faults):
             rows.append(row)
             write_table(rows)
+    PAGE.write_text(page(), encoding="utf-8")
     print(f"{sum(row[3] == 'yes' for row in rows)} of {len(rows)} faults were caught")
     return 0
 
