@@ -181,7 +181,7 @@ def of_table(publish, budget, data, neighbour, **arguments):
         made = publish(rows, source=source, **given)
         return made.table.select(["key"]) if "key" in made.table.column_names else made
 
-    return rates(run, data, neighbour, budget, runs=100, level=0.999, share=0.25)
+    return rates(run, data, neighbour, budget, runs=100, level=0.999, share=0.2)
 
 
 def counted(batches, source):
