@@ -243,7 +243,7 @@ def test_fractions_of_counts_are_dropped_and_negative_values_count_as_zero():
         ({"variant": "magic"}, "variant"), ({"variant": "korolova"}, "delta"), ({"variant": "retrieval"}, "delta"),
         ({"variant": "retrieval", "neighbours": "l1", "delta": 0.1}, "one_entry"),
         ({"variant": "histogram", "neighbours": "l1"}, "one_entry"), ({"variant": "dense"}, "dimension"),
-        ({"variant": "max_projection", "signed": True}, "signed"), ({"signed": 1}, "signed"), ({"alpha": 0}, "alpha"),
+        ({"signed": 1}, "signed"), ({"alpha": 0}, "alpha"),
         ({"variant": "dense", "alpha": 2.0}, "alpha"), ({"sparsity": 0}, "sparsity"), ({"sparsity": 1.5}, "sparsity"),
         ({"max_value": 0}, "max_value"), ({"max_value": math.inf}, "max_value"), ({"total": -3}, "total"),
         ({"bits": 0}, "bits"), ({"threshold": "yes"}, "threshold"), ({"threshold": False}, "max_value"),

@@ -132,8 +132,6 @@ class VectorRequest(Checked):
             self.refuse("threshold", "None. Leave it out")
         if (variant not in self.with_cells or variant == "max_projection") and self.alpha is not None:
             self.refuse("alpha", "None. Leave it out")
-        if variant == "max_projection" and self.signed:
-            self.refuse("signed", "False, as it stores largest values. Use variant='alp'")
         if variant not in self.with_cells:
             return
         if not self._can_list and (self.threshold or self._largest_value is None):
@@ -249,7 +247,8 @@ class VectorRequest(Checked):
         if variant == "max_projection":
             # Section 2.8: with a total n, the error by collisions is at most n / places, here about 1 / (4 epsilon).
             count = count or max(1, math.ceil((total or 1.0) * epsilon / 8))
-            return max_projection(epsilon, count, largest, neighbours=self.neighbours, bits=bits, unit=self.unit)
+            shape: dict[str, Any] = {"bits": bits, "signed": self.signed, "unit": self.unit}
+            return max_projection(epsilon, count, largest, neighbours=self.neighbours, **shape)
         near: Relation = "l1" if variant == "alp" else self.neighbours  # the loss of Algorithm 4 is that of l1
         if alpha is not None and near == "one_entry":
             alpha *= epsilon
