@@ -223,8 +223,8 @@ def test_alpha_moves_the_cutoff_and_nothing_else(maker, unit):
     """A unit alone reaches the same sums, so the threshold stays; the cutoff is alpha deviations above it."""
     low, high = maker(1.0, 1e-6, 20, alpha=1.0), maker(1.0, 1e-6, 20, alpha=5.0)
     assert low.threshold == pytest.approx(high.threshold, rel=1e-5) and low.certify().worst <= 1e-6
-    step = low.sigma if unit else math.sqrt(2)
     for policy, alpha in ((low, 1.0), (high, 5.0)):
+        step = policy.sigma if unit else math.sqrt(2)
         assert -1e-9 < policy.cutoff - policy.threshold - alpha * step < (1e-9 if unit else 1.001)
     held = alone(1, 3)
     many = Pairs(held.keys, np.arange(0, 3 * 400 + 1, 3), np.tile(held.key_numbers, 400))

@@ -94,7 +94,10 @@ def test_signed_maxima_keep_their_signs():
 @pytest.mark.parametrize("neighbours", ["one_entry", "l1"])
 def test_errors_of_signed_maxima_are_those_of_the_worst_case(neighbours):
     """As above, for a positive, a negative and an absent entry; two cells differ in each look-up."""
-    made, kind = MaxProjection(1.0, neighbours, 40, 9, 30.0, signed=True), np.int64 if neighbours == "one_entry" else float
+    made, kind = (
+        MaxProjection(1.0, neighbours, 40, 9, 30.0, signed=True),
+        np.int64 if neighbours == "one_entry" else float,
+    )
     values = np.array([4, -7, *[30, -30] * 3, 30], kind)
     indices = digests([0, 1, 99])
     answers = np.array([made.get(made.draw(digests(range(9)), values, SOURCE), indices) for _ in range(600)]).T

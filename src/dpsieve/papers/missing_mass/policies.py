@@ -105,8 +105,8 @@ def _check_alpha(value: object) -> float:
 class PolicyGaussian(Selector):
     """Every unit moves its keys straight towards the cutoff by at most 1 in l2; then Gaussian noise and a threshold T.
 
-    The cutoff is c = T + alpha sigma. With its gaps g_k = c - H_k, a unit adds g_k min(1, 1/|g|) to each of its keys; a key
-    is selected when H_k + N(0, sigma^2) >= T, drawn exactly (`randomness.gaussian_test`).
+    The cutoff is c = T + alpha sigma. With its gaps g_k = c - H_k, a unit adds g_k min(1, 1/|g|) to each of its keys; a
+    key is selected when H_k + N(0, sigma^2) >= T, drawn exactly (`randomness.gaussian_test`).
 
     Guarantee, with exact sums. The step of a unit is x -> c + (y - P(y)) for y = x - c on its keys, where P projects on
     the unit ball. P is a projection on a convex set, so y - P(y) does not expand distances, nor does a step. An
