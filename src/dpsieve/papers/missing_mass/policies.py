@@ -35,6 +35,7 @@ _SAFE = 1 + 1e-9
 _POINTS = 4096
 _MOST_SENSITIVE = 1.2
 _SAVED = "Pass the saved one."
+_KEYS = "Pass the number of keys per unit."
 _ALPHA = "Pass by how many standard deviations the cutoff is above the threshold, such as alpha=3.0."
 
 
@@ -172,6 +173,21 @@ class PolicyGaussian(Selector):
         selected[present] = gaussian_test(sums[present], self.threshold, self.sigma, source=source)
         return selected
 
+    def units_needed(self, keys: int) -> float:
+        """Return the number of units for which a key is selected half of the time: its sum reaches the threshold.
+
+        Each of them has `keys` keys in all, of which no other is shared.
+
+        >>> policy_gaussian(1.0, 1e-5, 10).units_needed(10) > policy_gaussian(1.0, 1e-5, 10).units_needed(1)
+        True
+        """
+        others = (validate.whole("keys", keys, low=1, high=self.max_keys, hint=_KEYS) - 1) * self.cutoff**2
+        total, units = 0.0, 0
+        while total < self.threshold:
+            gap = self.cutoff - total
+            total, units = total + gap * min(1.0, 1 / math.sqrt(gap**2 + others)), units + 1
+        return float(units)
+
     def certify(self) -> Certificate:
         """Return the certificate, by formulas in floating point that are rounded up."""
         return self._certificate
@@ -249,6 +265,16 @@ class PolicyGreedy(Selector):
         selected, present = np.zeros(len(sums), np.bool_), np.flatnonzero(sums)
         selected[present] = sums[present] + discrete_laplace(self.scale, len(present), source=source) >= self.steps
         return selected
+
+    def units_needed(self, keys: int) -> float:
+        """Return the mean number of units for which the sum of a key reaches the threshold.
+
+        Each of them has `keys` keys in random order, of which no other is shared, and fills the first one.
+
+        >>> round(policy_greedy(1.0, 1e-5, 10).units_needed(10), 1)
+        118.2
+        """
+        return self.threshold * validate.whole("keys", keys, low=1, high=self.max_keys, hint=_KEYS)
 
     def certify(self) -> Certificate:
         """Return the certificate, by proven bounds."""
