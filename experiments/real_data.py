@@ -87,7 +87,9 @@ def as_matrix(pairs: Pairs) -> Any:
 def _csv(path: Path, names: list[str] | None, unit: str, key: str) -> Columns:
     options = pyarrow.csv.ReadOptions(column_names=names, autogenerate_column_names=False)
     parse = pyarrow.csv.ParseOptions(newlines_in_values=True)
-    convert = pyarrow.csv.ConvertOptions(include_columns=[unit, key], column_types={unit: pa.string(), key: pa.string()})
+    convert = pyarrow.csv.ConvertOptions(
+        include_columns=[unit, key], column_types={unit: pa.string(), key: pa.string()}
+    )
     table = pyarrow.csv.read_csv(path, options, parse, convert)
     return table[unit], table[key]
 

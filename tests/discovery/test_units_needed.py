@@ -17,7 +17,9 @@ def needed(method, keys):
     """Return what the preview states for units of so many keys."""
     how = {"typical_keys": keys} if method.startswith("renyi") else {}
     how |= {"job": "discover", "privacy_unit": "user", "epsilon": 1.0, "delta": 1e-6, "max_keys_per_unit": keys}
-    stated = dict(ds.preview(method=method, **how).details)["units with 1 key" if keys == 1 else f"units with {keys} keys"]
+    stated = dict(ds.preview(method=method, **how).details)[
+        "units with 1 key" if keys == 1 else f"units with {keys} keys"
+    ]
     return int(re.search(r"if ([\d,]+) units hold it", stated)[1].replace(",", "")), how
 
 

@@ -26,4 +26,6 @@ def test_missing_mass(capsys):
     assert found["missing mass of any mechanism at least"] < missed < found["missing mass at most"]
     assert found["policy Gaussian"] < missed and found["repeated rounds"] < 2 * missed
     assert found["missed users, not private"] <= found["missed users, known domain"] < 8_000
-    assert found["top-k missing mass, Algorithm 3"] < 0.3 and "a key is found half of the time" in capsys.readouterr().out
+    assert (
+        found["top-k missing mass, Algorithm 3"] < 0.3 and "a key is found half of the time" in capsys.readouterr().out
+    )

@@ -72,15 +72,22 @@ def test_optimised_unary_encoding_is_the_best_local_oracle(buckets, epsilon):
     """Section 5 takes Hadamard response as the most accurate one, for these numbers of buckets and epsilons.
 
     With one block, its variance of a rare value is n ((e + 1)/(e - 1))^2 = n 4 e/(e - 1)^2 + n, with e for e^epsilon,
-    and the first term is that of optimised unary encoding; several blocks have more.
+    and the first term is that of optimised unary encoding; several blocks have more. Symmetric unary encoding has at most
+    n/4 more than the optimised one.
     """
     clients = np.full(buckets, 100)
     unary, e = UnaryEncoding(epsilon, buckets).variance(clients).mean(), math.exp(epsilon)
-    others = [DirectEncoding(epsilon, buckets), UnaryEncoding(epsilon, buckets, kind="symmetric")]
+    symmetric = UnaryEncoding(epsilon, buckets, kind="symmetric").variance(clients).mean()
     hadamard = HadamardResponse(epsilon, buckets).variance(clients).mean()
     assert unary == pytest.approx(100 * buckets * 4 * e / (e - 1) ** 2 + 100, rel=1e-9)
     assert 1.0 < hadamard / unary < 2.0
-    assert all(other.variance(clients).mean() > unary for other in others)
+    assert (
+        unary
+        < symmetric
+        < unary + 100 * buckets / 4
+        < hadamard
+        < DirectEncoding(epsilon, buckets).variance(clients).mean()
+    )
     if epsilon < math.log(2):  # one block
         assert hadamard == pytest.approx(unary + 100 * buckets - 200, rel=1e-3)
 

@@ -31,7 +31,9 @@ def test_the_sum_of_the_values_of_tokens(kind):
     values = [float(made.value([token])[0]) for token in release.tokens]
     by_hand = sum(w * v for w, v, at in zip(weights, values, chosen, strict=True) if at)
     found = estimate_sum(release, kind, where=chosen, weights=weights, **options)
-    assert found == pytest.approx(by_hand, rel=1e-12) and found == estimate_sum(release, made, where=chosen, weights=weights)
+    assert found == pytest.approx(by_hand, rel=1e-12) and found == estimate_sum(
+        release, made, where=chosen, weights=weights
+    )
 
 
 @pytest.mark.parametrize("kind", ["mle", "biased_down", "noisy_count"])
@@ -64,6 +66,10 @@ def test_what_it_refuses():
     ]:  # fmt: skip
         with pytest.raises(DpsieveError, match=named):
             estimate_sum(release, **arguments)
-    for wrong in (3, ds.channels.known_keys(1.0).release(["a"], [5]), optimal(1.0, 0.1).release(KEYS, COUNTS, keys_only=True)):
+    for wrong in (
+        3,
+        ds.channels.known_keys(1.0).release(["a"], [5]),
+        optimal(1.0, 0.1).release(KEYS, COUNTS, keys_only=True),
+    ):
         with pytest.raises(InvalidType, match="release"):
             estimate_sum(wrong)

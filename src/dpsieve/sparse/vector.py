@@ -325,7 +325,9 @@ class VectorPreview:
 
     def errors(self, value: float = 0.0) -> Errors:
         """Return the distribution of estimate - value, as `SparseVector.errors`."""
-        return self.recipe.errors(validate.real("value", value, hint="Pass the value of an entry, 0 for an absent one."))
+        return self.recipe.errors(
+            validate.real("value", value, hint="Pass the value of an entry, 0 for an absent one.")
+        )
 
     def expected_error(self, value: float = 0.0) -> float:
         """Return the mean of |estimate - value|."""
@@ -346,7 +348,9 @@ class VectorPreview:
         return 0.0 if self.recipe.embedding is None else 64 * self.recipe.embedding.words / self.entries
 
     def __str__(self) -> str:
-        listed = "" if self.listed_from is None else f"; entries from about {self.listed_from:,.4g} on are listed by name"
+        listed = (
+            "" if self.listed_from is None else f"; entries from about {self.listed_from:,.4g} on are listed by name"
+        )
         errors = f"mean error of an absent entry {self.expected_error():.3g}, 95 % within {self.error_bound():.3g}"
         size = f"{self.bits_per_entry:.0f} bits per entry"
         return f"{self.variant}: {self.reason}{listed}\n{self.guarantee}\n{errors}; {size}"

@@ -85,7 +85,9 @@ def preview_sum(
     >>> round(preview_sum([(0, 4), (0, 1)], b=[4, 1], rho=0.5).expected_error(2.0), 3)  # one deviation: 17/rho
     34.0
     """
-    return _noise(_box(bounds, columns), b, neighbours, {"shape": shape, "p": p, "noise": noise, "unit": unit}, budget)[0]
+    return _noise(_box(bounds, columns), b, neighbours, {"shape": shape, "p": p, "noise": noise, "unit": unit}, budget)[
+        0
+    ]
 
 
 def private_sum(
