@@ -1,11 +1,11 @@
 """The data of the figures on discovery, trials of mechanisms on it, and the plots.
 
-Figures and table of Dick, Joseph and Raman, 'Missing Mass for Differentially Private Domain Discovery' (2026). Of their
-data, Amazon Magazine is at hand. The others are read where the user has them (`real_data` lists files and formats). In
-place of a missing one stands a made-up set of its shape, which says so in its name: users, items and entries of table 1 (a tenth of each for Reddit and Movie Reviews, so that a figure takes minutes), set sizes
-that are log-normal, and items that follow a Zipf-Mandelbrot law. The spread of sizes and the law of items are our
-choice, since the text shows them as pictures only. Three more real sets are shown beside them: retail, Gowalla and the
-lines of Shakespeare.
+Figures and table of Dick, Joseph and Raman, 'Missing Mass for Differentially Private Domain Discovery' (2026). Their
+data sets are read where the user has them (`real_data` lists files and formats). In place of a missing one stands a
+made-up set of its shape, which says so in its name: users, items and entries of table 1 (a tenth of each for Reddit and
+Movie Reviews, so that a figure takes minutes), set sizes that are log-normal, and items that follow a Zipf-Mandelbrot
+law. The spread of sizes and the law of items are our choice, since the text shows them as pictures only. Three more
+real sets are shown beside them: retail, Gowalla and the lines of Shakespeare.
 
 The folder DPSIEVE_DATA holds those of `real_data`, retail.dat, gowalla_all.txt.gz and shakespeare/*.txt.
 """

@@ -57,7 +57,7 @@ def read(name: str) -> Pairs:
     if path is None:
         raise FileNotFoundError(f"DPSIEVE_DATA has none of {', '.join(SETS[name].files)}. Put {name} there.")
     pairs = as_pairs(*SETS[name].read(path), least=_FEWEST_ITEMS if name == "Kosarak" else 1)
-    found, stated = (len(pairs.sizes), pairs.keys.num_rows, len(pairs.key_numbers)), tuple(SETS[name][2:])
+    found, stated = (len(pairs.sizes), pairs.keys.num_rows, len(pairs.key_numbers)), SETS[name][2:]
     if found != stated:
         print(f"{name} ({path.name}) has {found} users, items and entries; the paper states {stated}.")
     return pairs
@@ -87,9 +87,8 @@ def as_matrix(pairs: Pairs) -> Any:
 def _csv(path: Path, names: list[str] | None, unit: str, key: str) -> Columns:
     options = pyarrow.csv.ReadOptions(column_names=names, autogenerate_column_names=False)
     parse = pyarrow.csv.ParseOptions(newlines_in_values=True)
-    convert = pyarrow.csv.ConvertOptions(
-        include_columns=[unit, key], column_types={unit: pa.string(), key: pa.string()}
-    )
+    texts = dict.fromkeys((unit, key), pa.string())
+    convert = pyarrow.csv.ConvertOptions(include_columns=[unit, key], column_types=texts)
     table = pyarrow.csv.read_csv(path, options, parse, convert)
     return table[unit], table[key]
 
@@ -116,14 +115,14 @@ def _reddit(path: Path) -> Columns:
 
 
 def _lines(path: Path) -> Columns:
-    """Return the entries of a file of transactions; with two numbers in each line, they are a transaction and an item."""
+    """Return the entries of a file of transactions; two numbers in each line are a transaction and an item."""
     with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
         rows = [row for line in lines if (row := line.split())]
     if rows and all(len(row) == 2 for row in rows):
         units, items = zip(*rows, strict=True)
         return pa.chunked_array([list(units)]), pa.chunked_array([list(items)])
-    units = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
-    return pa.chunked_array([pa.array(units)]), pa.chunked_array([[item for row in rows for item in row]])
+    places = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
+    return pa.chunked_array([pa.array(places)]), pa.chunked_array([[item for row in rows for item in row]])
 
 
 SETS = {

@@ -1,4 +1,7 @@
-"""Rows whose coordinates differ much in spread, as in chapter 5 of Lebeda's thesis; made up and new in every run, but for real sets."""
+"""Rows whose coordinates differ much in spread, as in chapter 5 of Lebeda's thesis.
+
+They are made up, and new in every run; Kosarak and POS are read where their files are at hand.
+"""
 
 import math
 from typing import Any

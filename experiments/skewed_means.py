@@ -7,7 +7,7 @@ are d = 16, 64, 256 and 1,024, 256 for B and Binary, and 5 runs. 'thesis' and 'b
 baseline, instance-optimal mean estimation; 'shifted' is the same without its rotation and with the best settings known
 here: for binary rows a sensitivity of sqrt(2) C, and clipping that balances bias and noise. 'gaussian' is the Gaussian
 mechanism on the whole box. On Kosarak's and POS's shape 'rotated' runs once, at rho 1, and only where the argument says
-so: it takes minutes. Kosarak and POS are read where their files are at hand (real_data.py), else made up in their shape.
+so: it takes minutes. Kosarak and POS are read where their files are at hand (real_data.py), else made up in that shape.
 
 A star marks settings where the preview says from public numbers that there are too few rows; all modes but 'thesis' are
 refused there, and what is shown is what they fall back to. Errors in A and B are those of the mean of the distribution,

@@ -7,15 +7,18 @@ import pytest
 import real_data
 
 AMAZON = "B1,anna,5.0,1\nB2,anna,4.0,2\nB1,bob,1.0,3\nB1,anna,2.0,4\n"
+MOVIES = "userId,movieId,rating,timestamp\n1,10,3.5,9\n2,10,4,9\n2,7,1,9\n"
+STEAM = '5,"Dota 2, beta",play,0.5,0\n5,Portal,purchase,1.0,0\n'
+REDDIT = 'author,clean_text\nzoe,"who, me"\nzoe,me too\nyan,\nyan,me\n'
 FILES = {  # per set: a file, its text, and the keys of its users
     "Amazon Games": ("Video_Games.csv", AMAZON, [{"B1", "B2"}, {"B1"}]),
     "Amazon Pantry": ("amazon_Prime_Pantry.csv", AMAZON, [{"B1", "B2"}, {"B1"}]),
     "Amazon Magazine": ("amazon_Magazine_Subscriptions.csv", AMAZON, [{"B1", "B2"}, {"B1"}]),
-    "Movie Reviews": ("ratings.csv", "userId,movieId,rating,timestamp\n1,10,3.5,9\n2,10,4,9\n2,7,1,9\n", [{"10"}, {"10", "7"}]),
-    "Steam Games": ("steam-200k.csv", '5,"Dota 2, beta",play,0.5,0\n5,Portal,purchase,1.0,0\n', [{"Dota 2, beta", "Portal"}]),
-    "Reddit": ("clean_askreddit.csv", 'author,clean_text\nzoe,"who, me"\nzoe,me too\nyan,\nyan,me\n', [{"who,", "me", "too"}, {"me"}]),
+    "Movie Reviews": ("ratings.csv", MOVIES, [{"10"}, {"10", "7"}]),
+    "Steam Games": ("steam-200k.csv", STEAM, [{"Dota 2, beta", "Portal"}]),
+    "Reddit": ("clean_askreddit.csv", REDDIT, [{"who,", "me", "too"}, {"me"}]),
     "POS": ("BMS-POS.dat", "1 5 9\n5\n9 9 2\n", [{"1", "5", "9"}, {"5"}, {"9", "2"}]),
-}  # fmt: skip
+}
 
 
 def held(pairs):

@@ -72,8 +72,8 @@ def test_optimised_unary_encoding_is_the_best_local_oracle(buckets, epsilon):
     """Section 5 takes Hadamard response as the most accurate one, for these numbers of buckets and epsilons.
 
     With one block, its variance of a rare value is n ((e + 1)/(e - 1))^2 = n 4 e/(e - 1)^2 + n, with e for e^epsilon,
-    and the first term is that of optimised unary encoding; several blocks have more. Symmetric unary encoding has at most
-    n/4 more than the optimised one.
+    and the first term is that of optimised unary encoding; several blocks have more. Symmetric unary encoding has at
+    most n/4 more than the optimised one.
     """
     clients = np.full(buckets, 100)
     unary, e = UnaryEncoding(epsilon, buckets).variance(clients).mean(), math.exp(epsilon)

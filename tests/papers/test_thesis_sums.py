@@ -87,7 +87,8 @@ def test_it_is_charged_like_any_publication(tmp_path):
     [({"b": [1.0, 0.0, 1.0]}, "b"), ({"b": [1.0]}, "b"), ({"rho": 1.0}, "budget"), ({"mu": None}, "budget"),
      ({"mu": -1.0}, "mu"), ({"mu": None, "renyi": (1.0, 2.0)}, "renyi"), ({"mu": None, "renyi": 3}, "renyi"),
      ({"tau": 1.0}, "tau"), ({"bounds": [(0, 1)]}, "bounds"), ({"bounds": (1, 0)}, "bounds"),
-     ({"mu": None, "epsilon": 1.0, "rho": 1.0}, "budget"), ({"shape": "round"}, "shape"), ({"neighbours": "x"}, "neighbours")],
+     ({"mu": None, "epsilon": 1.0, "rho": 1.0}, "budget"), ({"shape": "round"}, "shape"),
+     ({"neighbours": "x"}, "neighbours")],
 )  # fmt: skip
 def test_bad_input_is_named(wrong, named):
     with pytest.raises(DpsieveError, match=named):

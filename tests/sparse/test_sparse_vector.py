@@ -447,7 +447,8 @@ def test_the_decoders_of_the_thesis_read_vectors():
 @pytest.mark.parametrize(
     "how",
     [{"delta": 1e-6, "sparsity": 300}, {"neighbours": "l1", "variant": "alp", "max_value": 50.0, "sparsity": 300},
-     {"variant": "max_projection", "max_value": 40, "sparsity": 300, "signed": True}, {"variant": "dense", "dimension": 500},
+     {"variant": "max_projection", "max_value": 40, "sparsity": 300, "signed": True},
+     {"variant": "dense", "dimension": 500},
      {"dimension": 2**20, "threshold": True, "sparsity": 300, "variant": "histogram"}],
     ids=str,
 )  # fmt: skip

@@ -223,9 +223,10 @@ def _grouped(law: Errors) -> Errors:
         return law
     low, high = law.values[0], law.values[-1]
     places = np.minimum(((law.values - low) / (high - low) * _GROUPS).astype(np.int64), _GROUPS - 1)
-    masses = np.bincount(places, law.masses, _GROUPS)
+    masses, sums = (np.bincount(places, weights, _GROUPS).astype(np.float64)
+                    for weights in (law.masses, law.masses * law.values))  # fmt: skip
     some = masses > 0
-    return Errors.of(np.bincount(places, law.masses * law.values, _GROUPS)[some] / masses[some], masses[some])
+    return Errors.of(sums[some] / masses[some], masses[some])
 
 
 def max_projection(

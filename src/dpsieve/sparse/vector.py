@@ -360,7 +360,8 @@ def preview_vector(request: VectorRequest) -> VectorPreview:
     """Return the preview of a request."""
     made = request.recipe(None if request.size is None else REFERENCE)
     variant = made.embedding.name if made.embedding is not None else request.variant
-    entries = request.sparsity or getattr(made.embedding, "sparsity", getattr(made.embedding, "dimension", REFERENCE))
+    cells: Any = made.embedding
+    entries = int(request.sparsity or getattr(cells, "sparsity", getattr(cells, "dimension", REFERENCE)))
     guarantee = (request.mechanism(made) if request.size is None else request).guarantee
     return VectorPreview(guarantee, variant, made.reason, made, entries)
 

@@ -75,7 +75,7 @@ class LocalEncoding:
             raise InvalidValue("frequencies must have one number for each value. Pass 0 for those that nobody has.")
         scale = self.rate * (self.p - self.q) ** 2
         own = ((1 - self.q) ** 2 * self.p + self.q**2 * (1 - self.p)) / scale - 1
-        return n * own + (n.sum() - n) * self.q * (1 - self.q) / scale
+        return np.asarray(n * own + (n.sum() - n) * self.q * (1 - self.q) / scale)
 
 
 class DirectEncoding(LocalEncoding):

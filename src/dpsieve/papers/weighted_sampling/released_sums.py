@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -87,4 +87,4 @@ def _estimator(kind: Any, channel: ReportedCounts, g: Any, options: dict[str, in
         raise InvalidValue(f"kind is not known. Choose one of {', '.join([*_MAKERS, 'scaled'])}.", argument="kind")
     if kind == "minimax" and options.keys() != {"low", "high"}:
         raise InvalidValue("minimax needs a range of frequencies. Pass low=20 and high=500.", argument="low")
-    return cast(Estimator, _MAKERS[kind](channel, g, **options))
+    return _MAKERS[kind](channel, g, **options)
