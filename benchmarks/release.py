@@ -3,16 +3,20 @@
     make bench-release        or        .venv/bin/python benchmarks/release.py [rows]
     make bench-large          or        .venv/bin/python benchmarks/release.py large
 
-The plain job is the SQL that bounds and counts, run by DuckDB alone; ours is `dpsieve.release`, from the file to the
-result with counts, intervals and certificate. Each runs in a process of its own, so that peak memory is its own. Peers
-run on the same file where `make bench-peers` has built their environments (see benchmarks/peers).
+The first table has the default call, from the file to the result with counts, intervals and certificate, on 1, 2, 4,
+... threads. It stands beside the number of distinct pairs of a unit and a key, which any release that bounds several
+keys per unit must at least find, and beside the fastest SQL for ten keys per unit that is known to us. 'Warm' is the
+best of several calls in one process, in turns with the queries; 'first' the first call in a process with compiled code
+cached; 'first ever' the first call with an empty cache, beside the first call with DPSIEVE_COMPILED=off. Imports are
+not counted, loading of compiled code is. Each peak of memory is that of a process of its own.
 
-A second table has ratios of time, of jobs that take turns in one process, the best round of each: ours beside the
-unbounded GROUP BY of the key alone, and beside the fastest bounded SQL that is known to us. Its last line
-has the first call in a new process, the best of several; imports are not counted, loading of compiled code is.
+The second table has an explicit bound without coverage. The plain job is the SQL that bounds and counts, run by DuckDB
+alone. Peers run on the same file where `make bench-peers` has built their environments (see benchmarks/peers). The
+third has ratios of time for such bounds, of jobs that take turns in one process: to the unbounded GROUP BY of the key
+alone, and to the fastest bounded SQL.
 
 With `large`: a hundred million rows in ten files, one key for each of a million and of ten million users, beside the
-unbounded GROUP BY. This takes a quarter of an hour, and 1 GB on disk.
+unbounded GROUP BY, and the default call beside the number of distinct pairs. This takes half an hour, and 1 GB on disk.
 """
 
 import json
@@ -33,8 +37,13 @@ from dpsieve.privacy.guarantee import Contribution
 
 ROWS, USERS, NAMES = 10_000_000, 1_000_000, 1_000_000
 FILES, MANY_USERS = 10, 10_000_000
-COLUMNS = "keys a user|job|seconds|peak MiB|time / plain|memory / plain|time / ours|keys out".split("|")
-RATIOS = "file|keys a user|threads|call|seconds|to the unbounded|to the bounded".split("|")
+COLUMNS = "keys per user|job|seconds|peak MiB|time / plain|memory / plain|time / ours|keys out".split("|")
+RATIOS = "file|keys per user|threads|call|seconds|to the unbounded|to the bounded".split("|")
+DEFAULT = (
+    "threads|DISTINCT, s|best bounded SQL, s|ours warm, s|/ DISTINCT|/ bounded|first - warm, s|MiB|/ DISTINCT".split(
+        "|"
+    )
+)
 SMALL, ROUNDS = 1_000_000, 5
 ROOT = Path(__file__).resolve().parent.parent
 JOBS = ROOT / "benchmarks" / "peers"
@@ -75,11 +84,13 @@ measure(lambda: len(ds.release(path, key="key", epsilon=1.0, delta=1e-8, **how))
 """
 
 JOBS_IN_TURN = """
-import json, sys, time, duckdb, pyarrow, dpsieve as ds
+import json, os, pathlib, signal, sys, time, duckdb, pyarrow, dpsieve as ds
 from dpsieve.engines import DuckDB
+from measure import peak
 path, keys, threads, rounds, plain, *wanted = sys.argv[1:]
 keys, threads, rounds = int(keys), int(threads), int(rounds)
-how = {"privacy_unit": "user", "max_keys_per_unit": keys, "report_coverage": False, "epsilon": 1.0, "delta": 1e-8}
+how = {"privacy_unit": "user", "epsilon": 1.0, "delta": 1e-8}
+how |= {"max_keys_per_unit": keys, "report_coverage": False} if keys else {}  # without keys: the default call
 release = ds.release
 def ours(): return release(path, key="key", engine=DuckDB(threads=threads), **how)
 def sql(text):
@@ -94,7 +105,9 @@ for i in range(rounds):
         sql(texts[name]) if name in texts else ours()
         took = time.perf_counter() - start, time.process_time() - used
         best[name] = list(map(min, best[name], took))
-print(json.dumps(best))
+print(json.dumps([best, peak("self") / 1024]))
+for file in pathlib.Path("/proc/self/task").glob("*/children"):  # a compiler that was started would slow the next job
+    for child in file.read_text().split(): os.kill(int(child), signal.SIGTERM)
 """
 
 
@@ -117,34 +130,83 @@ def plain_texts(path: Path, keys: int) -> dict[str, str]:
     if keys == 1:  # ties are left to chance
         kept = f'SELECT arg_min(key, hash(hash(7::UBIGINT, "user", key))) AS k FROM \'{path}\' GROUP BY "user"'
         texts["bounded, arg_min"] = f"SELECT k, count(*) FROM ({kept}) GROUP BY k"
+    else:
+        pairs = f"SELECT DISTINCT \"user\", key FROM '{path}'"
+        texts["distinct"] = f"SELECT count(*) FROM ({pairs})"
+        kept = f'SELECT unnest(min_by(key, hash(7::UBIGINT, "user", key), {keys})) AS k FROM ({pairs}) GROUP BY "user"'
+        texts["bounded, min_by"] = f"SELECT k, count(*) FROM ({kept}) GROUP BY k"
     return texts
 
 
-def in_turn(path: Path, keys: int, threads: int, rounds: int, wanted: list[str]) -> dict[str, list[float]]:
-    """Return the seconds and the CPU seconds of the best round of each job."""
-    numbers = [str(path), str(keys), str(threads), str(rounds), json.dumps(plain_texts(path, keys))]
-    found: Any = run([sys.executable, "-c", JOBS_IN_TURN, *numbers, *wanted], path.parent)
-    return found or {}
+def in_turn(
+    path: Path, keys: int, threads: int, rounds: int, wanted: list[str], **settings: str
+) -> tuple[dict[str, list[float]], float]:
+    """Return the seconds and the CPU seconds of the best round of each job, and the peak memory in MiB.
+
+    Without keys, ours is the default call, and the bounded SQL keeps ten keys per user.
+    """
+    numbers = [str(path), str(keys), str(threads), str(rounds), json.dumps(plain_texts(path, keys or 10))]
+    found: Any = run([sys.executable, "-c", JOBS_IN_TURN, *numbers, *wanted], path.parent, settings)
+    if found is None:
+        raise SystemExit(f"{', '.join(wanted)} failed")
+    return found[0], found[1]
+
+
+def thread_counts() -> list[int]:
+    """Return 1, 2, 4, ... and the number of processors."""
+    most = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return sorted({2**i for i in range(most.bit_length()) if 2**i <= most} | {most})
+
+
+def measure_default(path: Path, rounds: int, title: str) -> Table:
+    """Return the times and memory of the default call, and print the first call of all."""
+    table = Table(title=title)
+    for name in DEFAULT:
+        table.add_column(name, justify="right")
+    for threads in thread_counts():
+        in_turn(path, 0, threads, 1, ["ours"], DPSIEVE_COMPILED="wait")  # fills the cache
+        best, _ = in_turn(path, 0, threads, rounds, ["ours", "distinct", "bounded", "bounded, min_by"])
+        first = min(in_turn(path, 0, threads, 1, ["ours"])[0]["ours"][0] for _ in range(3))
+        memory = [in_turn(path, 0, threads, 2, [job])[1] for job in ("ours", "distinct")]
+        ours, distinct = best["ours"][0], best["distinct"][0]
+        bounded = min(best["bounded"][0], best["bounded, min_by"][0])
+        numbers = (distinct, bounded, ours, ours / distinct, ours / bounded, first - ours)
+        table.add_row(str(threads), *(f"{x:.2f}" for x in numbers), f"{memory[0]:,.0f}", f"{memory[0] / memory[1]:.2f}")
+    return table
+
+
+def first_ever(path: Path) -> str:
+    """Return the time of the first call with an empty cache, beside the same call by SQL alone."""
+    threads, seconds = thread_counts()[-1], {}
+    for setting in ("off", "auto"):
+        times = []
+        for _ in range(3):
+            with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as cache:
+                here = {"DPSIEVE_COMPILED": setting, "NUMBA_CACHE_DIR": cache}
+                times.append(in_turn(path, 0, threads, 1, ["ours"], **here)[0]["ours"][0])
+        seconds[setting] = min(times)
+    ratio = seconds["auto"] / seconds["off"]
+    return f"first call ever: {seconds['auto']:.2f} s; SQL alone: {seconds['off']:.2f} s; ratio {ratio:.2f}"
 
 
 def compare(path: Path, keys: int, threads: int, first: bool, table: Table) -> None:
     """Add a row with our time, and its ratios to the plain jobs."""
-    wanted = ["ours", *plain_texts(path, keys)]
+    wanted = ["ours", *(name for name in plain_texts(path, keys) if name != "distinct")]
     if first:  # each in a process of its own
-        rounds = [{name: in_turn(path, keys, threads, 1, [name])[name] for name in wanted} for _ in range(ROUNDS)]
+        rounds = [{name: in_turn(path, keys, threads, 1, [name])[0][name] for name in wanted} for _ in range(ROUNDS)]
         best = {name: list(map(min, *(one[name] for one in rounds))) for name in wanted}
     else:
-        best = in_turn(path, keys, threads, ROUNDS, wanted)
+        best, _ = in_turn(path, keys, threads, ROUNDS, wanted)
     bounded = min(best[name] for name in wanted if name.startswith("bounded"))
     seconds, used = best["ours"]
     shown = [f"{seconds / wall:.2f} ({used / cpu:.2f})" for wall, cpu in (best["unbounded"], bounded)]
     table.add_row(path.stem, str(keys), str(threads), "first" if first else "best", f"{seconds:.2f}", *shown)
 
 
-def run(command: list[str], folder: Path) -> list[float] | None:
+def run(command: list[str], folder: Path, settings: dict[str, str] | None = None) -> list[float] | None:
     """Run a job in a process of its own; return seconds, peak MiB and keys out, or None when it fails."""
     # The project that this file belongs to is measured, whichever one is installed.
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(JOBS), str(ROOT / "src")])}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(JOBS), str(ROOT / "src")])} | (settings or {})
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, check=True, timeout=1800, cwd=folder, env=environment
@@ -161,7 +223,7 @@ def run(command: list[str], folder: Path) -> list[float] | None:
 
 def large() -> None:
     """Print our time, and its ratio to the unbounded query, for a hundred million rows."""
-    table = Table(title=f"{FILES * ROWS:,} rows (user, key) in {FILES} Parquet files, one key a user")
+    table = Table(title=f"{FILES * ROWS:,} rows (user, key) in {FILES} Parquet files, one key per user")
     for name in "users|threads|seconds|to the unbounded".split("|"):
         table.add_column(name, justify="right")
     for users in (USERS, MANY_USERS):
@@ -171,11 +233,14 @@ def large() -> None:
             texts = json.dumps({"unbounded": f"SELECT key, count(*) FROM '{folder}/*.parquet' GROUP BY key"})
             for threads in (1, 2):
                 numbers = [folder, "1", str(threads), str(ROUNDS), texts]
-                best: Any = run(
+                found: Any = run(
                     [sys.executable, "-c", JOBS_IN_TURN, *numbers, "ours", "unbounded"], Path(folder).parent
                 )
+                best = found[0]
                 (seconds, used), (wall, cpu) = best["ours"], best["unbounded"]
                 table.add_row(f"{users:,}", str(threads), f"{seconds:.2f}", f"{seconds / wall:.2f} ({used / cpu:.2f})")
+            title = f"the default call on {FILES * ROWS:,} rows of {users:,} users"
+            Console(width=120).print(measure_default(Path(folder, "*.parquet"), 2, title))
     Console(width=120).print(table)
 
 
@@ -185,6 +250,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "events.parquet"
         generate(path, rows, min(USERS, rows))
+        Console(width=120).print(measure_default(path, ROUNDS, f"the default call on {rows:,} rows"))
+        print(first_ever(path))
         table = Table(title=f"{rows:,} rows (user, key) in Parquet, {USERS:,} users, Zipf keys over {NAMES:,} names")
         for name in COLUMNS:
             table.add_column(name, justify="right")

@@ -42,7 +42,8 @@ def job(path: str, keys: int, noise: str, low: float, high: float) -> dict[str, 
     )
     query = context.query().truncate_per_group(keys).group_by("key")
     limit = round(half * STEPS)
-    sums = pl.col("centred").fill_null(0).dp.sum((-limit, limit))
+    centred: Any = pl.col("centred").fill_null(0)  # OpenDP adds the namespace `dp`
+    sums = centred.dp.sum((-limit, limit))
     released = query.agg(dp_len(signed=True).alias("count"), sums.alias("sum")).release().collect()
     return {
         row["key"]: centre + max(-half, min(half, row["sum"] / STEPS / max(1, row["count"])))

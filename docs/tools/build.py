@@ -18,6 +18,15 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PROJECT = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")  # pages of the site that lie in the root
 
+# What Sphinx writes, and what assistive technology needs instead: the level of a heading, code that scrolls with the
+# keyboard, and no definition lists for arguments, which have no terms.
+ACCESSIBLE = {
+    '<p class="caption" role="heading">': '<p class="caption" role="heading" aria-level="2">',
+    "<pre>": '<pre tabindex="0">',
+    '<dl>\n<dd><em class="sig-param">': '<dl role="presentation">\n<dd role="presentation"><em class="sig-param">',
+    '\n<dd><em class="sig-param">': '\n<dd role="presentation"><em class="sig-param">',
+}
+
 
 def build(folder: Path) -> Path:
     """Build the site in a folder, and return its first page."""
@@ -35,6 +44,11 @@ def build(folder: Path) -> Path:
     options += ["-D", f"html_static_path={source / 'static'}", "-d", str(folder / "trees")]
     if build_main([*options, str(source), str(site)]):
         raise SystemExit("The site has problems: see the warnings above.")
+    for page in site.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        for made, accessible in ACCESSIBLE.items():
+            text = text.replace(made, accessible)
+        page.write_text(text, encoding="utf-8")
     return site / "index.html"
 
 

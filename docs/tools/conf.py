@@ -14,6 +14,7 @@ html_theme = "furo"
 html_title = "dpsieve"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_js_files = ["search.js"]
 html_copy_source = False
 html_show_sourcelink = False
 html_theme_options = {"footer_icons": []}

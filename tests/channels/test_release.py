@@ -162,7 +162,7 @@ def test_bad_parameters(make):
 
 
 def test_bad_schemes_and_thresholds():
-    for make in (optimal, simple, stability):
+    for make in (optimal, simple, sampled_stability):
         for scheme in ("ppswor", 0.1, object(), [0.1, 0.2]):
             with pytest.raises(DpsieveError, match="scheme"):
                 make(1.0, 1e-6, scheme)

@@ -1,5 +1,6 @@
 """What is in the rows: reference numbers, closed forms, 60-digit recurrences, and the definition of privacy itself."""
 
+import dataclasses
 import itertools
 import json
 import math
@@ -200,15 +201,29 @@ def test_optimal_reports_at_least_as_much_as_all_others():
 
 
 def test_a_corrupted_table_is_refused():
-    """Move a billionth of probability to another token: the certificate is gone."""
+    """Move a billionth of probability to another token: the certificate is gone, of this channel alone."""
     for make, scheme in ((optimal, None), (simple, ppswor(0.05))):
         channel = make(0.5, 0.01, scheme)
         if scheme is None:
-            channel.rows.lag.masses[3] += 2**128 // 10**9 // channel.resolution
+            lag = channel.rows.lag
+            masses = list(lag.masses)
+            masses[3] += 2**128 // 10**9 // channel.resolution
+            channel.rows.lag = dataclasses.replace(lag, masses=tuple(masses))
         else:
             channel.rows._parameters[0] += np.uint64(2**63 // 10**6)  # a factor e^epsilon that is a millionth too large
         with pytest.raises(NotCertified):
             channel.certify()
+        make(0.5, 0.01, scheme).certify()
+
+
+def test_a_lag_that_channels_share_cannot_be_changed():
+    one, other = optimal(0.5, 0.01), optimal(0.5, 0.01)
+    assert one.rows.lag is other.rows.lag
+    for values in (one.rows.lag.edges, one.rows.lag.masses):
+        with pytest.raises(TypeError):
+            values[3] += 1
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        one.rows.lag.masses = ()
 
 
 def test_rows_that_have_not_settled_are_refused():

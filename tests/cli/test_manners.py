@@ -93,7 +93,8 @@ def test_an_option_with_one_value_is_given_once():
     (["demo", "--epsilon", 0], "--epsilon 0 is not between"),
     (["preview", *ASKED, "--delta", 0], "--delta 0 is below"),
     (["preview", *ASKED, "--delta", "1e-8", "--memory", "much"], "--memory is not a size."),
-    (["preview", *ASKED, "--delta", "1e-8", "--out", "/nowhere/x"], "--out /nowhere/x is to be in a folder"),
+    (["preview", *ASKED, "--delta", "1e-8", "--out", "/nowhere/x"],
+     "--out /nowhere/x is in a folder that does not exist"),
     (["preview", *ASKED, "--delta", "1e-8", "--note", "weekly"], "--note is kept in a ledger."),
     (["preview", *ASKED, "--delta", "1e-8", "--max-keys", 1, "--method", "laplace"], "laplace needs --known"),
 ])  # fmt: skip
@@ -234,7 +235,7 @@ def test_an_interrupt_is_answered_in_one_line(folder, monkeypatch, book):
         raise KeyboardInterrupt
 
     run("ledger", "create", "budget", "--epsilon", 9, "--delta", "1e-6", "--unit", "user", cwd=folder)
-    monkeypatch.setattr("dpsieve.engines.DuckDB._answer", interrupted)
+    monkeypatch.setattr("dpsieve.engines.DuckDB.answer", interrupted)
     done = run("release", "log.parquet", *ASKED, "--delta", "1e-8", *book, cwd=folder)
     ask = " The ledger was not charged." if book else ""
     assert (done.returncode, done.stdout, done.stderr) == (130, "", f"interrupted.{ask}\n")

@@ -1,9 +1,11 @@
 """What compiles beside a call: the command, and the process in the background."""
 
+import importlib
 import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numba
 import pytest
@@ -19,68 +21,88 @@ def cache(tmp_path, monkeypatch):
     return tmp_path
 
 
+class Processes(list):
+    """The processes that would be started, each a command with its options, and those that were waited for."""
+
+    def __init__(self):
+        self.waited = []
+
+    def start(self, command, **options):
+        self.append((command, options))
+        return self
+
+    def wait(self):
+        self.waited.append("waited")
+
+
 @pytest.fixture
-def commands(cache, monkeypatch):
-    """The processes that would be started, where starting is wanted."""
-    started = []
+def processes(cache, monkeypatch):
+    """Where starting is wanted, in a process that has started none."""
+    started = Processes()
     monkeypatch.setenv(jit.SWITCH, "auto")
-    monkeypatch.setattr(background, "_run_command", lambda: started.append("warm-up"))
-    monkeypatch.setattr(background._started, "is_set", lambda: False)
+    monkeypatch.setattr(subprocess, "Popen", started.start)
+    importlib.reload(background)
     return started
 
 
-def test_a_process_is_started_once_an_hour(commands, cache):
+def test_a_process_is_started_once_an_hour(processes, cache):
     background.start()
+    importlib.reload(background)  # as in another process
     background.start()
-    assert commands == ["warm-up"]
+    assert len(processes) == 1
     (attempt,) = cache.rglob("attempt")
     hour_ago = time.time() - 3601
     os.utime(attempt, (hour_ago, hour_ago))
+    importlib.reload(background)
     background.start()
-    assert commands == ["warm-up", "warm-up"]
+    assert len(processes) == 2
 
 
-@pytest.mark.parametrize("setting", ["off", "0", "cached", "wait"])
-def test_the_switch_starts_nothing(setting, commands, monkeypatch):
+def test_a_process_starts_one_at_most(processes, cache):
+    background.start()
+    for attempt in cache.rglob("attempt"):
+        attempt.unlink()
+    background.start()
+    assert len(processes) == 1
+
+
+@pytest.mark.parametrize("setting", ["off", "0", "No", "false", "cached", "wait"])
+def test_the_switch_starts_nothing(setting, processes, monkeypatch):
     monkeypatch.setenv(jit.SWITCH, setting)
     background.start()
-    assert commands == []
+    assert processes == []
 
 
-def test_nothing_is_started_where_the_cache_cannot_be_written(commands, cache, monkeypatch):
+def test_nothing_is_started_where_the_cache_cannot_be_written(processes, cache, monkeypatch):
     (cache / "a file").write_text("")
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(cache / "a file"))
     background.start()
-    assert commands == []
+    assert processes == []
 
 
-def test_nothing_is_started_by_a_program_that_is_not_python(commands, monkeypatch):
+def test_nothing_is_started_by_a_program_that_is_not_python(processes, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/usr/sbin/a-server")
     background.start()
-    assert commands == []
+    assert processes == []
 
 
-def test_the_process_is_apart_from_this_one(monkeypatch):
-    calls, threads = [], []
-
-    class Process:
-        def wait(self):
-            threads.append("waited")
-
-    monkeypatch.setattr(subprocess, "Popen", lambda command, **how: calls.append((command, how)) or Process())
-    background._run_command()
-    ((command, how),) = calls
+def test_the_process_is_apart_from_this_one(processes):
+    background.start()
+    ((command, how),) = processes
     assert command == [sys.executable, "-P", "-m", "dpsieve", "warm-up", "--background"]
-    assert how["start_new_session"] and how["env"][jit.SWITCH] == "wait" and how["cwd"] == os.path.abspath(os.sep)
+    assert how["start_new_session"] and how["env"][jit.SWITCH] == "wait" and how["cwd"] == Path.cwd().anchor
     assert {how["stdin"], how["stdout"], how["stderr"]} == {subprocess.DEVNULL}
-    time.sleep(0.05)
-    assert threads == ["waited"], "no zombie remains"
+    for _ in range(600):
+        if processes.waited:
+            break
+        time.sleep(0.05)
+    assert processes.waited == ["waited"], "no zombie remains"
 
 
-def test_a_missing_function_starts_it_and_is_not_waited_for(commands, tmp_path):
+def test_a_missing_function_starts_it_and_is_not_waited_for(processes):
     with pytest.raises(jit.NotCompiled, match="needed"):
         jit.jit(waits=False)(needed)(1)
-    assert commands == ["warm-up"]
+    assert len(processes) == 1
     assert jit.jit()(needed)(1) == 2, "it has no other way"
 
 
@@ -94,6 +116,7 @@ def test_one_process_compiles_at_a_time(cache, monkeypatch):
     monkeypatch.setattr("signal.alarm", lambda seconds: seconds)
     with background.low_priority() as first, background.low_priority() as second:
         assert first and not second
+        assert [path.name for path in cache.rglob("*")] == [f"dpsieve-{os.getuid()}"], "one for all versions"
     with background.low_priority() as again:
         assert again
 

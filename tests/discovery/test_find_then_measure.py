@@ -33,7 +33,9 @@ def test_noise_pays_for_counts_and_sums_together(made):
     assert made.sigma == pytest.approx(math.sqrt(3) * counting.sigma, rel=1e-9)
     assert made.distance == pytest.approx(counting.distance, rel=1e-9)
     assert made.certify().worst <= 1e-6 and made.certify().parts[-1].covers.endswith("in one account")
-    assert made._divergence(5.0) == pytest.approx(counting._divergence(5.0), rel=1e-9)
+    after, counts_after = made.spends()[-1], counting.spends()[-1]
+    assert after.orders == counts_after.orders
+    assert after.taus == pytest.approx(counts_after.taus, rel=1e-9)
     assert "2 centred sums" in made.certify().parts[-1].covers
 
 

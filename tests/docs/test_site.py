@@ -15,6 +15,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from helpers.browser import chromium, serious_findings, skip_or_fail
 from helpers.code_blocks import ROOT
 from helpers.command import run
 
@@ -22,17 +23,14 @@ import dpsieve as ds
 from dpsieve.channels import optimal, report_then_count
 
 TOOLS = ("sphinx", "myst_parser", "furo")
-
-
-def needed(lack):
-    if lack:
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(lack)
+SHOWN = ["index.html", "start.html", "guides/counts.html", "privacy/questions.html", "reference/python/release.html"]
 
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory):
     """Return the folder of the site, built by the first process that asks for it."""
-    needed(", ".join(f"{name} is not installed" for name in TOOLS if importlib.util.find_spec(name) is None))
+    if missing := [name for name in TOOLS if importlib.util.find_spec(name) is None]:
+        skip_or_fail(f"not installed: {', '.join(missing)}")
     shared = tmp_path_factory.getbasetemp()
     shared = (shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared) / "site"
     shared.mkdir(exist_ok=True)
@@ -117,9 +115,7 @@ def test_pictures_are_small():
 
 @pytest.fixture(scope="module")
 def browser():
-    from helpers.chromium import start
-
-    with start() as started:
+    with chromium() as started:
         yield started
 
 
@@ -128,8 +124,8 @@ def opened(browser, site):
     """Open a page of the site; a complaint in the console or a request to outside fails the test."""
     heard, contexts = [], []
 
-    def open_page(name, width=1280):
-        contexts.append(browser.new_context(viewport={"width": width, "height": 900}))
+    def open_page(name, width=1280, **options):
+        contexts.append(browser.new_context(viewport={"width": width, "height": 900}, **options))
         page = contexts[-1].new_page()
         page.on("console", lambda message: heard.append(message.text))
         page.on("pageerror", lambda error: heard.append(str(error)))
@@ -166,14 +162,17 @@ def test_the_plot_is_usable_with_the_keyboard(opened):
     assert page.locator("#reporting output").inner_text() != before
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["index.html", "start.html", "guides/counts.html", "privacy/questions.html", "reference/python/release.html"],
-)
+@pytest.mark.parametrize("name", SHOWN)
 def test_pages_fit_a_phone(opened, name):
     page = opened(name, width=390)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     assert page.locator("h1").is_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", [*SHOWN, "gallery.html", "reference/errors/BudgetExceeded.html"])
+def test_axe_finds_nothing_serious(opened, name, scheme):
+    assert serious_findings(opened(name, color_scheme=scheme)) == []
 
 
 def test_search_works_without_a_server(opened):

@@ -15,6 +15,7 @@ import pytest
 from helpers.counting import found
 
 from dpsieve.engines import DuckDB
+from dpsieve.engines.duckdb.compiled import load_loops
 from dpsieve.engines.inputs.files import DataStream, files
 
 
@@ -153,6 +154,12 @@ TYPED_KINDS = {
     "connection and table": database,
 }
 KINDS = TEXT_KINDS | TYPED_KINDS
+
+
+@pytest.fixture(scope="session", autouse=True)
+def tested_loops():
+    """The self-test of compiled loops, which runs at their first use, before any test replaces parts of them."""
+    load_loops()
 
 
 @pytest.fixture(params=ENGINES, ids=lambda make: make.__name__)

@@ -2,7 +2,6 @@
 
 import logging
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from helpers.counting import count

@@ -193,12 +193,31 @@ def test_memory_that_is_short_drops_what_is_repeated_or_gives_up(monkeypatch, ma
     monkeypatch.setattr(text_blocks, "_FIRST_BYTES", 1)
     monkeypatch.setattr(pairs, "_BLOCKS_AT_ONCE", 1 << 4)
     monkeypatch.setattr(pairs, "_PAIRS_OF_A_PART", 1 << 14)
-    dropped, compact = [], pairs._Collected._compact
-    monkeypatch.setattr(pairs._Collected, "_compact", lambda part: dropped.append(compact(part)) or dropped[-1])
+    dropped, compact = [], pairs._Collected.compact
+    monkeypatch.setattr(pairs._Collected, "compact", lambda part: dropped.append(compact(part)) or dropped[-1])
     roomy = DuckDB(threads=1, compiled_from=0, memory_limit="1GiB")
     for divisor in (1, 50, 1000):  # noqa: B007
         assert lists(roomy, table, max_keys=max_keys) == expected
     assert gave_up == [False, False, True] and True in dropped
+
+
+@pytest.mark.parametrize("different", [100, 100_000], ids=["repeated", "different"])
+def test_one_unit_with_most_rows_is_bounded_within_the_memory(different, monkeypatch):
+    """All pairs of a unit are bounded by one thread: repeated ones are dropped first, and SQL bounds too many."""
+    keys = np.random.default_rng(2).permutation(100_000) % different
+    table = pa.table({"unit": np.zeros(100_000, np.int64), "key": keys})
+    how = {"known": pa.table({"key": np.arange(100_000)}), "max_keys": 50}
+    gave_up, real = [], pairs.read_pairs
+
+    def read(job, database):
+        database.memory = 1 << 24
+        answer = real(job, database)
+        gave_up.append(answer is None)
+        return answer
+
+    monkeypatch.setattr(pairs, "read_pairs", read)
+    assert lists(DuckDB(threads=1, compiled_from=0), table, **how) == lists(SQL, table, **how)
+    assert gave_up == [different == 100_000]
 
 
 @WAYS

@@ -68,7 +68,7 @@ def read(counted):
     try:
         keys, sums = counted.keys.column(0).to_pylist(), counted.sums
     except InvalidType:
-        table = counted._counts.toArrow()
+        table = counted._all_counts().toArrow()
         keys = table.column("k0").to_pylist()
         sums = [table.column(name).to_pylist() for name in table.column_names if name.startswith("a")]
     return dict(zip(keys, np.array(sums).T.tolist(), strict=True))

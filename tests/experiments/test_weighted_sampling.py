@@ -95,14 +95,14 @@ def test_optimal_orders_pairs_best_without_a_scheme_and_not_always_with_one():
 
 
 def test_the_page_shows_every_picture_and_verdict_that_is_stored():
-    page = (RESULTS.parents[1] / "docs" / "experiments.md").read_text()
+    page = (RESULTS.parents[1] / "docs" / "background" / "experiments.md").read_text()
     verdicts = [
         line for file in sorted(RESULTS.glob("verdicts_*.csv")) for line in csv.reader(file.read_text().splitlines())
     ]
     assert len(verdicts) > 20
     assert [line for line in verdicts if line[0] != "about" and f"| {' | '.join(line)} |" not in page] == []
     pictures = sorted(RESULTS.glob("figure_*.svg"))
-    assert len(pictures) == 8 and all(f"../experiments/results/{one.name}" in page for one in pictures)
+    assert len(pictures) == 8 and all(f"(../../experiments/results/{one.name})" in page for one in pictures)
     assert max(one.stat().st_size for one in RESULTS.glob("figure_*")) < 100_000
 
 

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import threading
 from dataclasses import fields
 
 import numpy as np
@@ -89,12 +90,9 @@ class TestPlan:
         found.ahead[3]()
         before = reach.cache_info().misses
         assert before == 2, "both methods"
-        ahead = Ahead()
-        ahead.prepare([lambda: 1 / 0, *found.ahead[:6]])
-        for _ in range(600):
-            if reach.cache_info().misses > before and not ahead._wanted:
-                break
-            ahead._news.acquire(), ahead._news.wait(0.05), ahead._news.release()
+        done = threading.Event()
+        Ahead().prepare([lambda: 1 / 0, *found.ahead[:6], done.set])
+        assert done.wait(60)
         assert reach.cache_info().misses > before, "an error does not end it"
 
 

@@ -135,6 +135,8 @@ add("release: totals, bounds chosen", release_totals, max_keys_per_unit=1, sums=
 add("release: totals and the rest", release_totals, max_keys_per_unit=2, rest=True, **both)
 add("release: totals, public list", release_totals, max_keys_per_unit=2, known_keys=["k0", "k1", "none"], **both)
 add("release: the rest", release, rest=True)
+add("release: at least 50 units", release, max_keys_per_unit=1, min_units=50)
+add("release: at least 50 units, 3 keys", release, max_keys_per_unit=3, min_units=50)
 add("release: sample size", release, sample_size=3, max_keys_per_unit=1)
 add("release: sample size, 3 keys", release, sample_size=4, max_keys_per_unit=3)
 add("release: priority scheme", release, scheme=ds.priority(0.05), max_keys_per_unit=2)
@@ -209,6 +211,9 @@ add("discover: two key columns", discover, ds.discover, key=["a", "b"])
 add("discover: hitting set", discover, ds.hitting_set, k=2)
 add("discover: top 2", discover, ds.top_k, k=2)
 add("discover: top 2 of rows", discover, ds.top_k, privacy_unit="row", max_keys_per_unit=None, k=2)
+add("discover: top 2 of rows, at least 50 rows", discover, ds.top_k, privacy_unit="row", max_keys_per_unit=None, k=2,
+    min_units=50)  # fmt: skip
+add("discover: at least 50 units", discover, ds.discover, min_units=50)
 for mechanism in ("auto", "renyi", "renyi_two_rounds"):
     add(f"discover: top 2 with counts, {mechanism}", discover, ds.top_k, method=mechanism, k=2, counts=True)
 

@@ -1,4 +1,4 @@
-"""Chromium for tests of pages, offline, and the rules of axe-core; tests are skipped where they are missing."""
+"""Chromium for tests of pages, offline, and the rules of axe-core; without them tests skip, or fail with CI=true."""
 
 import importlib.util
 import os
@@ -6,26 +6,39 @@ import shutil
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 FLAGS = (
     "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync"
 ).split()
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-CHROMIUM = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
-NO_CHROMIUM = "no Chromium here: apt-get install chromium, or set CHROMIUM"
+
+
+def skip_or_fail(reason):
+    """Skip a test for what is not installed; fail it where all has to be."""
+    (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
 
 
 @contextmanager
 def chromium():
+    """Yield a browser, offline as far as flags can make it so."""
+    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+    if found is None:
+        skip_or_fail("no Chromium here: apt-get install chromium, or set CHROMIUM")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as tools:
-        started = tools.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        started = tools.chromium.launch(executable_path=found, args=FLAGS)
         yield started
         started.close()
 
 
-def axe_script():
-    """Return the source of axe-core, which comes inside of a package of the extra dev; None without it."""
+def serious_findings(page):
+    """Return what axe-core, which comes inside of a package of the extra dev, finds serious or critical in a page."""
     found = importlib.util.find_spec("axe_playwright_python")
-    return None if found is None else (Path(found.origin).parent / "axe.min.js").read_text()
+    if found is None:
+        skip_or_fail("axe-playwright-python is not installed")
+    page.evaluate((Path(found.origin).parent / "axe.min.js").read_text())
+    run = "axe.run({ preload: false }).then((all) => all.violations.map((v) => [v.impact, v.id, v.nodes[0].html]))"
+    return [one for one in page.evaluate(run) if one[0] in ("serious", "critical")]

@@ -90,6 +90,17 @@ def test_picks_are_above_the_floor(call, method):
     assert keys and not keys & BELOW
 
 
+@pytest.mark.parametrize("call", [ds.top_k, ds.hitting_set])
+@pytest.mark.parametrize("options", [{"privacy_unit": "row"}, {"typical_keys": 1}, {"method": "one_key"}])
+def test_the_largest_tokens_are_above_the_floor(call, options):
+    terms = {"key": "key", "k": 400, "privacy_unit": "user", **LOOSE, **options}
+    made, plain = (call(held_by(NUMBERS), **terms, min_units=floor) for floor in (FLOOR, 1))
+    assert made.mechanism.last.name == "top_tokens"
+    keys, without = (set(each.table.column("key").to_pylist()) for each in (made, plain))
+    assert keys and not keys & BELOW and without & BELOW
+    made.check()
+
+
 def test_counts_that_were_made_elsewhere_have_the_floor(tmp_path):
     batch = pa.table({"key": [f"key {i}" for i in range(len(NUMBERS))], "count": NUMBERS})
     made = ds.release_counts([batch], key="key", **LOOSE, min_units=FLOOR, out=tmp_path / "out")

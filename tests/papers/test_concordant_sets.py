@@ -16,6 +16,7 @@ from dpsieve.papers.weighted_sampling import (
     subset_concordance,
     top_k_recall,
 )
+from dpsieve.testing import insecure_source
 
 CHANNELS = {
     "optimal": ds.channels.optimal(1.0, 1e-8),
@@ -138,9 +139,10 @@ class TestRank:
         for wrong in (lambda: self.release.rank("a", level=2), lambda: self.release.rank("a", level=None)):
             with pytest.raises(DpsieveError):
                 wrong()
-        known = ds.channels.known_keys(1.0).release(["tea"], [5])
+        sketch = ds.MisraGries(8)
+        sketch.update(["tea"] * 500)
         with pytest.raises(DpsieveError, match="from a channel"):
-            known.rank("tea")
+            sketch.release(1.0, 1e-6, source=insecure_source(1)).rank("tea")
 
 
 def test_shorter_parts_give_the_same_integral(monkeypatch):

@@ -169,7 +169,7 @@ def test_a_certificate_is_checked_anew(tmp_path):
     record = json.loads((folder / "release.json").read_text())
     record["certificate"]["parts"][0]["worst"] = 0.0
     (folder / "release.json").write_text(json.dumps(record | {"seal": _seal(record)}))
-    with pytest.raises(CorruptRelease, match="something else"):
+    with pytest.raises(CorruptRelease, match="does not agree with its mechanism"):
         ds.Release.load(folder)
 
 

@@ -82,7 +82,7 @@ def trim_lag(first: int, masses: list[int]) -> Lag:
         masses.pop()
     skip = next(k for k, mass in enumerate(masses) if mass)
     first, masses = first + skip, masses[skip:]
-    return Lag(list(range(first, first + len(masses) + 1)), masses)
+    return Lag(tuple(range(first, first + len(masses) + 1)), tuple(masses))
 
 
 def stability(epsilon: float, delta: float, *, threshold: str = "fair", unit: str = "one row") -> "Stability":

@@ -40,10 +40,13 @@ from dpsieve.validate import Neighbours
 
 @dataclass(frozen=True)
 class Lag:
-    """Lags edges[t] to edges[t+1]-1 have the mass masses[t] each, in units of 2^-128."""
+    """Lags edges[t] to edges[t+1]-1 have the mass masses[t] each, in units of 2^-128.
 
-    edges: list[int]
-    masses: list[int]
+    It is immutable: `optimal_lag` shares one among all channels with the same parameters.
+    """
+
+    edges: tuple[int, ...]
+    masses: tuple[int, ...]
 
     def total(self) -> int:
         """Return the sum of all masses."""
@@ -59,7 +62,7 @@ def optimal_lag(epsilon: float, delta: float, resolution: int) -> Lag:
     steps = Steps(epsilon, delta)
     if 2 * steps.delta > ONE:
         halves = steps.delta // resolution, (ONE - steps.delta - 1) // resolution
-        return Lag([0, resolution, 2 * resolution], list(halves))
+        return Lag((0, resolution, 2 * resolution), halves)
     ladder = _Ladder(steps, resolution)
     # Geometric sums give an approximate c.
     guess = math.floor((_units_up(steps) - 2) * resolution)
@@ -130,7 +133,7 @@ class _Ladder:
             elif width:
                 edges.append(edges[-1] + width)
                 masses.append(mass)
-        return Lag(edges, masses)
+        return Lag(tuple(edges), tuple(masses))
 
     def _chain(self, peak: int) -> _Chain:
         if peak not in self._chains:

@@ -136,7 +136,7 @@ class RowsOfUnits(UnknownKeysChannel):
 
     def _lag(self) -> Lag:
         lag, rows = optimal_lag(self.epsilon, self.delta_, 1), self.max_rows
-        return Lag([edge * rows for edge in lag.edges], [mass // rows for mass in lag.masses])
+        return Lag(tuple(edge * rows for edge in lag.edges), tuple(mass // rows for mass in lag.masses))
 
 
 def _units(epsilon: float, delta: float) -> int:

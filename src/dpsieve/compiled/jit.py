@@ -46,7 +46,7 @@ from numba.core.caching import NullCache
 from numba.core.ccallback import CFunc
 from numba.core.compiler import CompileResult
 from numba.core.registry import cpu_target
-from numba.core.runtime import rtsys
+from numba.core.runtime.nrt import rtsys
 from numba.core.serialize import dumps
 from numba.core.sigutils import normalize_signature
 from numba.misc.appdirs import AppDirs
@@ -74,16 +74,19 @@ class NotCompiled(Exception):
     """A function that has another way is not in the cache."""
 
 
-def how_to_compile():
+def how_to_compile() -> str:
     """Return the value of DPSIEVE_COMPILED.
 
     - auto, the default: a process in the background fills the cache, and calls that have another way take it.
     - cached: the same, without the process.
     - wait: every call waits for the compiler.
-    - off: no compiled loops inside DuckDB, and no process. What has no other way is compiled as by 'wait'.
+    - off, or 0, no or false: no compiled loops inside DuckDB, and no process. What has no other way is compiled as by
+      'wait'.
     """
     setting = os.environ.get(SWITCH, "auto").lower()
-    return {"0": "off"}.get(setting, setting if setting in ("cached", "wait", "off") else "auto")
+    if setting in ("0", "no", "false"):
+        return "off"
+    return setting if setting in ("cached", "wait", "off") else "auto"
 
 
 def jit(waits=True, **options):
@@ -163,7 +166,7 @@ class _Cache(NullCache):
         return f"{self._function.__module__}.{code.co_qualname}-{hashlib.sha256(key).hexdigest()[:24]}"
 
 
-def is_writable():
+def is_writable() -> bool:
     """Return whether compiled code can be kept."""
     with contextlib.suppress(Exception), _version_folder(make=True) as folder:
         _write(folder, "writable", b"")
@@ -171,14 +174,14 @@ def is_writable():
     return False
 
 
-def is_noted(what):
+def is_noted(what: str) -> bool:
     """Return whether this was noted about this version on this CPU."""
     with contextlib.suppress(Exception), _version_folder() as folder:
-        return _read(folder, _note_name(what)) == what.encode()
+        return bool(_read(folder, _note_name(what)) == what.encode())
     return False
 
 
-def note(what):
+def note(what: str) -> None:
     """Note a result that holds for this version on this CPU, where the cache can be written."""
     with contextlib.suppress(Exception):
         _sources().check_unchanged()
@@ -269,15 +272,22 @@ def _stamp(path):
 @contextlib.contextmanager
 def _version_folder(make=False):
     """Yield the folder of this version; saving removes the least recently used versions."""
+    with _home_folder(make) as home, _private_folder(home, _sources().version, make) as folder:
+        yield folder
+        if make:
+            _remove_oldest(home)
+
+
+@contextlib.contextmanager
+def _home_folder(make=False):
+    """Yield the folder of all versions."""
     given = numba.config.CACHE_DIR
     parent = Path(given).absolute() if given else Path(AppDirs("dpsieve", appauthor=False).user_cache_dir).parent
     if make:
         parent.mkdir(parents=True, exist_ok=True)
     name = f"dpsieve-{os.getuid()}" if hasattr(os, "getuid") else "dpsieve"
-    with _private_folder(parent, name, make) as home, _private_folder(home, _sources().version, make) as folder:
-        yield folder
-        if make:
-            _remove_oldest(home)
+    with _private_folder(parent, name, make) as home:
+        yield home
 
 
 @contextlib.contextmanager

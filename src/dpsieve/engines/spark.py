@@ -226,7 +226,7 @@ class SparkCounted(Counted):
     def keys(self) -> NoReturn:
         raise InvalidType("true counts of Spark stay in its executors, and this needs them here. Use another engine.")
 
-    frequencies = sums = keys  # type: ignore[assignment]
+    frequencies = sums = keys
 
     @property
     def summands(self) -> Ints:

@@ -46,18 +46,19 @@ def _rows() -> pa.Table:
     return pa.table({"unit": units, "key": keys, "x": np.sin(units), "y": np.cos(units)})
 
 
-def _release(units: pa.DataType = pa.int64(), keys: pa.DataType = pa.string(), **options: Any) -> None:
+def _release(*, text_units: bool = False, text_keys: bool = True, **options: Any) -> None:
     """Release counts of a table that compiled loops read; their pairs are bounded and counted by loops, too."""
     rows = _rows()
-    keys_column = rows["key"] if pa.types.is_string(keys) else pa.array((np.arange(1800) * 7) % 40, keys)
-    table = pa.table({"unit": rows["unit"].cast(units), "key": keys_column, "more": rows["unit"]})
+    units = rows["unit"].cast(pa.string() if text_units else pa.int64())
+    keys = rows["key"] if text_keys else pa.array((np.arange(1800) * 7) % 40)
+    table = pa.table({"unit": units, "key": keys, "more": rows["unit"]})
     terms = {"key": "key", "privacy_unit": "unit", **_BUDGET, **options}
     release.release(table, engine=DuckDB(compiled_from=0, threads=2), **terms)
 
 
 def _tables() -> None:
     _release()
-    _release(pa.string(), pa.int64())
+    _release(text_units=True, text_keys=False)
     _release(max_keys_per_unit=1)
     _release(privacy_unit=["unit", "more"], known_keys=["key number 1", "absent"], max_keys_per_unit=2)
 

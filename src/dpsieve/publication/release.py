@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 import pyarrow as pa
@@ -385,7 +385,7 @@ def with_counts(mechanism: Counting, drawn: Drawn, keys: pa.Table, tokens: Ints,
         columns["count"] = pa.array(reading.count, mask=only_upper)
         columns["bound"] = pc.if_else(pa.array(only_upper), *BOUNDS)
     if sums is not None:
-        steps = tokens * (GRID // mechanism.last.resolution)
+        steps = tokens * (GRID // cast(Counting, mechanism.last).resolution)
         names = keys.column_names
         columns |= columns_of(totals_of(mechanism), names, steps, sums, reader.half_width_of, only_upper)
     for name, values in columns.items():

@@ -1,6 +1,7 @@
 """The compiled functions that DuckDB calls with chunks of rows, and their access to the vectors of a chunk.
 
-Vectors may be constant, or refer to a dictionary: each is flattened before it is read. Addresses are int64. Nothing is checked here: `compiled.pairs` owns the buffers at the addresses.
+Vectors may be constant, or refer to a dictionary: each is flattened before it is read. Addresses are int64. Nothing is
+checked here: `compiled.pairs` owns the buffers at the addresses.
 """
 
 import ctypes
@@ -161,7 +162,7 @@ def answer(result, count):
 @jit()
 def is_flat(chunk, columns):
     """Return whether the columns of a chunk are flat by now: DuckDB flattens those that are not."""
-    for which in range(columns):
+    for which in range(columns):  # noqa: SIM110 - numba has no generator in `all`
         if _flatten(_vector(chunk, which), 0) != 0:
             return False
     return True

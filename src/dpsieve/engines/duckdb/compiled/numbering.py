@@ -142,13 +142,13 @@ class Merged(NamedTuple):
     """The values of several tables.
 
     Attributes:
-        count: how many there are.
+        total: how many there are.
         words: their words by number, from 1 on; empty where the values are the numbers.
         hashes: DuckDB's hashes of them, from 1 on.
         numbers: of each table, the new numbers by the old ones, from 0 on; empty where they are the same.
     """
 
-    count: int
+    total: int
     words: Words
     hashes: Words
     numbers: list[Ints]

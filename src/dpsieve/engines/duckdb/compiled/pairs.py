@@ -35,6 +35,7 @@ from dpsieve.types import Bools, Ints, Words
 _FIRST_VALUES = 1 << 16  # a power of two
 _BLOCKS_AT_ONCE = 1 << 11  # 6 MiB
 _PAIRS_OF_A_PART, _MOST_BITS = 1 << 15, 11
+_SCRATCH_OF_A_PAIR = 104  # bytes of `make_scratch`, at most
 _MOST_KEYS = (1 << 31) - 1
 _NOTHING = np.empty(0, np.uint64)
 _UNEXPECTED = (Unavailable, pa.ArrowException, MemoryError, RuntimeError)  # the last where no thread can be started
@@ -71,15 +72,16 @@ def read_pairs(job: Job, database: OwnDatabase) -> Pairs | None:
         with ThreadPoolExecutor(database.threads) as pool:
             each: Each = lambda act, numbers: list(pool.map(act, numbers))  # noqa: E731
             collected = _collect(job, database)
+            counts = _count_parts(collected, database.memory // 2, each)
             units = _values([part.units for part in collected], _MOST_KEYS, each)
             keys = _values([part.keys for part in collected], 0 if listed is None else len(listed), each)
-            starts, numbers, present = _bound_parts(collected, units, keys, task.contribution.keys, each)
+            starts, numbers, present = _bound_parts(collected, counts, units, keys, task.contribution.keys, each)
             # The number of rows that a file claims to have does not bound the number of units.
             if (len(starts) - 1) * max(task.weights) >= 2**63:
                 return None
             found = pa.table({})
             if listed is None:
-                words, blocks = keys.words[1 : keys.count + 1][present], keys.blocks
+                words, blocks = keys.words[1 : keys.total + 1][present], keys.blocks
                 names = pa.array(words.view(np.int64)) if blocks is None else blocks.texts(words, each)
                 if names is None:
                     return None
@@ -129,7 +131,7 @@ class _Values(NamedTuple):
     addresses of the blocks of these, and for each thread the address of its numbers, or 0 where these are the same.
     """
 
-    count: int
+    total: int
     words: Words
     blocks: Blocks | None
     for_loops: tuple[Any, ...]
@@ -144,22 +146,43 @@ def _values(tables: list[Numbered | None], count: int, each: Each) -> _Values:
     merged = merge(used, each)
     addresses = np.array([column.ctypes.data if len(column) else 0 for column in merged.numbers])
     known = merged.words, merged.hashes, used[0].is_text, used[0].blocks.addresses, addresses
-    return _Values(merged.count, merged.words, used[0].blocks if used[0].is_text else None, known, merged.numbers)
+    return _Values(merged.total, merged.words, used[0].blocks if used[0].is_text else None, known, merged.numbers)
+
+
+def _count_parts(collected: list["_Collected"], memory: int, each: Each) -> Ints:
+    """Return the number of pairs of each part; give up where the threads cannot bound the largest in this memory.
+
+    All pairs of a unit are in one part, so one unit may have most of the pairs. Repeated ones are dropped first.
+    """
+    threads = range(len(collected))
+
+    def count() -> Ints:
+        return np.asarray(np.sum(each(lambda i: pair_loops.count_pairs(collected[i].chains), threads), axis=0))
+
+    def fit(counts: Ints) -> bool:
+        return int(np.sort(counts)[-len(threads) :].sum()) * _SCRATCH_OF_A_PAIR <= memory
+
+    counts = count()
+    if not fit(counts):
+        each(lambda i: collected[i].compact(), threads)
+        counts = count()
+        if not fit(counts):
+            raise Unavailable
+    return counts
 
 
 def _bound_parts(
-    collected: list["_Collected"], units: _Values, keys: _Values, most: int, each: Each
+    collected: list["_Collected"], counts: Ints, units: _Values, keys: _Values, most: int, each: Each
 ) -> tuple[Ints, NDArray[np.int32], Bools]:
     """Return starts and keys of the units, and which keys some unit keeps: those alone have numbers, but for a list."""
     first, places = collected[0], keys.words is _NOTHING
     unit_side = (*units.for_loops, first.salt_hash, np.uint64(first.mask))
     chains = np.array([part.chains.ctypes.data for part in collected])
-    counts = np.sum(each(lambda i: pair_loops.count_pairs(collected[i].chains), range(len(collected))), axis=0)
     ends, largest = np.cumsum(counts), int(counts.max())
     sizes, kept_keys = (np.empty(int(ends[-1]), np.int32) for _ in range(2))
     made, present, parts = (
         np.zeros((len(counts), 2), np.int64),
-        np.zeros(keys.count, np.bool_),
+        np.zeros(keys.total, np.bool_),
         deque(range(len(counts))),
     )
 
@@ -171,14 +194,14 @@ def _bound_parts(
                 sides = part, chains, len(counts), unit_side, keys.for_loops
                 kept, found = pair_loops.settle(*sides, most, first.salt, scratch)
                 here = slice(int(ends[part] - counts[part]), int(ends[part]))
-                terms = part, first.bits, kept, found, most, keys.count, unit_side, first.salt, scratch
+                terms = part, first.bits, kept, found, most, keys.total, unit_side, first.salt, scratch
                 is_bounded = pair_loops.emit(*terms, sizes[here], kept_keys[here], present)
                 check(is_bounded, "a unit keeps more keys than its bound")
                 made[part] = kept, found
 
     each(bound_parts, range(len(collected)))
     pair_ends, unit_ends = np.cumsum(made, axis=0).T
-    numbers = np.arange(keys.count, dtype=np.int32) if places else np.cumsum(present, dtype=np.int32) - np.int32(1)
+    numbers = np.arange(keys.total, dtype=np.int32) if places else np.cumsum(present, dtype=np.int32) - np.int32(1)
     starts, key_numbers = np.empty(int(unit_ends[-1]) + 1, np.int64), np.empty(int(pair_ends[-1]), np.int32)
     starts[-1] = pair_ends[-1]
 
@@ -197,7 +220,11 @@ def make_scratch(pairs: int) -> tuple[NDArray[Any], ...]:
     # The units, keys and orders of the pairs, sizes, units, ranks of the units, starts, ends, keys, orders, hashes.
     kinds = (u64, i32, u64, i32, u64, i32, i64, i64, i32, u64, u64)
     buffers = [np.empty(pairs + 1, kind) for kind in kinds]
-    return *buffers, np.empty(4 << pairs.bit_length(), i32), np.empty((64, 2), i64)
+    return *buffers, _make_table(pairs), np.empty((64, 2), i64)
+
+
+def _make_table(pairs: int) -> NDArray[np.int32]:
+    return np.empty(4 << pairs.bit_length(), np.int32)
 
 
 class _Collected:
@@ -238,7 +265,7 @@ class _Collected:
         for values, field in ((self.units, chunks.UNITS), (self.keys, chunks.KEYS)):
             if values is not None and wants == self.frame[field]:
                 return values.grow()
-        return self._add_blocks() or self._compact()
+        return self._add_blocks() or self.compact()
 
     def _add_blocks(self) -> bool:
         size = _BLOCKS_AT_ONCE * pair_loops.BYTES_OF_A_BLOCK
@@ -249,11 +276,12 @@ class _Collected:
         self._store[[pair_loops.NEXT, pair_loops.END]] = address, address + size
         return True
 
-    def _compact(self) -> bool:
+    def compact(self) -> bool:
         """Drop repeated pairs; return whether at most half of the pairs remain."""
         counts = pair_loops.count_pairs(self.chains)
-        scratch = make_scratch(int(counts.max()))
-        remain = pair_loops.compact(self.chains, self._store, self.salt, scratch[0], scratch[1], scratch[-2])
+        largest = int(counts.max())
+        scratch = np.empty(largest, np.uint64), np.empty(largest, np.int32), _make_table(largest)
+        remain = pair_loops.compact(self.chains, self._store, self.salt, *scratch)
         return int(2 * remain) <= int(counts.sum())
 
 
