@@ -17,7 +17,7 @@ from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.privacy.mechanism import Mechanism, from_json
 from dpsieve.publication.publication import UNSAFE, Notes, Publication
 from dpsieve.randomness.source import Source
-from dpsieve.sparse.choice import REFERENCE, Recipe, VectorRequest
+from dpsieve.sparse.choice import REFERENCE, Recipe, VectorPreview, VectorRequest, preview_vector
 from dpsieve.sparse.digests import KEY_WORDS, Dimension, check_dimension, column_type, digest_items, read_items
 from dpsieve.sparse.embedding import Embedding, Errors
 from dpsieve.sparse.entry_list import EntryList
@@ -303,67 +303,6 @@ class SparseVector(Publication):
     @cached_property
     def _list(self) -> EntryList | None:
         return next((part for part in self._parts if isinstance(part, EntryList)), None)
-
-
-@dataclass(frozen=True)
-class VectorPreview:
-    """What a private vector would be, from public numbers.
-
-    Attributes:
-        guarantee: what it would promise.
-        variant: of the cells, or of the list where there are no cells.
-        reason: why.
-        recipe: the mechanisms of listed entries and of cells.
-        entries: the number of entries that sizes and errors are for.
-    """
-
-    guarantee: Guarantee
-    variant: str
-    reason: str
-    recipe: Recipe
-    entries: int
-
-    def errors(self, value: float = 0.0) -> Errors:
-        """Return the distribution of estimate - value, as `SparseVector.errors`."""
-        return self.recipe.errors(
-            validate.real("value", value, hint="Pass the value of an entry, 0 for an absent one.")
-        )
-
-    def expected_error(self, value: float = 0.0) -> float:
-        """Return the mean of |estimate - value|."""
-        return self.errors(value).mean
-
-    def error_bound(self, level: float = 0.95, value: float = 0.0) -> float:
-        """Return the least b with P[|estimate - value| <= b] >= level."""
-        return self.errors(value).bound(level)
-
-    @property
-    def listed_from(self) -> float | None:
-        """The value from which an entry is listed by name half of the time; None where none is."""
-        return None if self.recipe.entry_list is None else self.recipe.entry_list.threshold
-
-    @property
-    def bits_per_entry(self) -> float:
-        """The bits of the cells per entry; listed entries take 128 each beside them."""
-        return 0.0 if self.recipe.embedding is None else 64 * self.recipe.embedding.words / self.entries
-
-    def __str__(self) -> str:
-        listed = (
-            "" if self.listed_from is None else f"; entries from about {self.listed_from:,.4g} on are listed by name"
-        )
-        errors = f"mean error of an absent entry {self.expected_error():.3g}, 95 % within {self.error_bound():.3g}"
-        size = f"{self.bits_per_entry:.0f} bits per entry"
-        return f"{self.variant}: {self.reason}{listed}\n{self.guarantee}\n{errors}; {size}"
-
-
-def preview_vector(request: VectorRequest) -> VectorPreview:
-    """Return the preview of a request."""
-    made = request.recipe(None if request.size is None else REFERENCE)
-    variant = made.embedding.name if made.embedding is not None else request.variant
-    cells: Any = made.embedding
-    entries = int(request.sparsity or getattr(cells, "sparsity", getattr(cells, "dimension", REFERENCE)))
-    guarantee = (request.mechanism(made) if request.size is None else request).guarantee
-    return VectorPreview(guarantee, variant, made.reason, made, entries)
 
 
 def release_vector(

@@ -23,12 +23,12 @@ from dpsieve.randomness.source import Source
 from dpsieve.sparse.alp import (  # isort: skip
     FLIP_BITS, Alp, check_levels, check_shape, least_flips, level_edges, round_gap, search_gap,
 )  # fmt: skip
-from dpsieve.sparse.choice import Cells, Recipe, VectorRequest
+from dpsieve.sparse.choice import Cells, Recipe, VectorPreview, VectorRequest
+from dpsieve.sparse.choice import preview_vector as preview
 from dpsieve.sparse.digests import Dimension
 from dpsieve.sparse.embedding import Relation
 from dpsieve.sparse.private_sizes import PrivateNorm, PrivateSparsity
-from dpsieve.sparse.vector import SparseVector, VectorPreview, release_vector
-from dpsieve.sparse.vector import preview_vector as preview
+from dpsieve.sparse.vector import SparseVector, release_vector
 from dpsieve.types import Floats
 from dpsieve.validate import is_between
 
