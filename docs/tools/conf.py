@@ -7,6 +7,8 @@ extensions = ["myst_parser"]
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["tools", "static"]
 
+smartquotes = False  # options, names and messages are copied from pages
+
 myst_enable_extensions = ["attrs_block"]
 myst_heading_anchors = 4  # links to sections are checked
 

@@ -284,10 +284,11 @@ def error_pages() -> dict[str, str]:
     """Return a page per class of errors: what it means, and every message with its fix, read from the source."""
     messages: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py"))}
-    made = _made_elsewhere(trees.values())
+    shared = _shared(trees.values())
+    made = _made_elsewhere(trees.values(), shared)
     for path, tree in trees.items():
         package = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-        for kind, text in _messages(tree, made):
+        for kind, text in _messages(tree, made, shared):
             if text not in messages[kind][package]:
                 messages[kind][package].append(text)
     return {name: _error(name, kind, messages[name]) for name, kind in ERRORS.items()}
@@ -299,36 +300,59 @@ def _error(name: str, kind: type, messages: dict[str, list[str]]) -> str:
     text = f"{head}\n{markdown(kind.__doc__ or '')}\n\nIt is also: {bases}.\n"
     if not messages:
         return text
-    text += "\n## Messages\nWords in braces stand for what the call has there. Each message ends with the fix.\n"
+    text += "\n## Messages\nWords in braces stand for values of the call, and brackets enclose what depends on it.\n"
     for package, found in messages.items():
-        text += f"\n### {package}\n" + "".join(f"- {_prose(one)}\n" for one in found)
+        text += f"\n### dpsieve.{package}\n" + "".join(f"- {_prose(one)}\n" for one in found)
     return text
 
 
-def _made_elsewhere(trees: Iterable[ast.Module]) -> dict[str, list[str]]:
+Texts = Mapping[str, list[ast.expr]]
+
+
+def _shared(trees: Iterable[ast.Module]) -> Texts:
+    """Return the texts that one module names for others, by their name: those of which there is one."""
+    found: dict[str, list[ast.expr]] = defaultdict(list)
+    for tree in trees:
+        for name, values in _assigned(tree).items():
+            found[name] += [value for value in values if not name.startswith("_")]
+    return {name: values for name, values in found.items() if len(values) == 1}
+
+
+def _made_elsewhere(trees: Iterable[ast.Module], shared: Texts) -> dict[str, list[str]]:
     """Return what functions that make messages return, by their name."""
     found: dict[str, list[str]] = defaultdict(list)
-    for function in (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
-        texts = _assigned(function)
-        for node in _own(function):
-            if isinstance(node, ast.Return) and node.value is not None and (text := _template(node.value, texts)):
-                found[function.name].append(text)
+    for tree in trees:
+        for function, texts in _functions(tree, shared):
+            for node in _own(function):
+                if isinstance(node, ast.Return) and node.value is not None and (text := _template(node.value, texts)):
+                    found[getattr(function, "name", "")].append(text)
     return found
 
 
-def _assigned(function: ast.AST) -> dict[str, ast.expr]:
-    """Return the local names of a function with what they are set to last."""
-    return {
-        node.targets[0].id: node.value
-        for node in _own(function)
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name)
-    }
+def _functions(tree: ast.Module, shared: Texts) -> Iterator[tuple[ast.AST, Texts]]:
+    """Yield a module and its functions, each with the texts that names stand for in it."""
+    constants = {**shared, **_assigned(tree)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            arguments = {one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg)}
+            known = {name: values for name, values in constants.items() if name not in arguments}
+            yield node, {**known, **_assigned(node)}
+        elif node is tree:
+            yield tree, constants
 
 
-def _messages(tree: ast.Module, made: Mapping[str, list[str]]) -> Iterator[tuple[str, str]]:
-    """Yield class and message of every error and warning of a module; local names with one text are filled in."""
-    for function in [tree, *(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))]:
-        texts = _assigned(function)
+def _assigned(function: ast.AST) -> dict[str, list[ast.expr]]:
+    """Return the names that a function or module sets itself, with all that they are set to."""
+    found: dict[str, list[ast.expr]] = defaultdict(list)
+    for node in _own(function):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            found[node.targets[0].id].append(node.value)
+    return found
+
+
+def _messages(tree: ast.Module, made: Mapping[str, list[str]], shared: Texts) -> Iterator[tuple[str, str]]:
+    """Yield class and message of every error and warning of a module; names that stand for texts are filled in."""
+    for function, texts in _functions(tree, shared):
         for node in _own(function):
             if not isinstance(node, ast.Call) or not node.args:
                 continue
@@ -351,11 +375,16 @@ def _own(function: ast.AST) -> Iterator[ast.AST]:
             yield from _own(child)
 
 
-def _template(node: ast.expr, texts: dict[str, ast.expr], depth: int = 0) -> str | None:
+def _template(node: ast.expr, texts: Texts, depth: int = 0) -> str | None:
+    """Return a text with names in braces where the program puts values; None if it is no text."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
-    if isinstance(node, ast.Name) and node.id in texts and depth < 3:
-        return _template(texts[node.id], texts, depth + 1)
+    if isinstance(node, ast.Name) and node.id in texts and depth < 4:
+        values = texts[node.id]
+        before = [value for value in values if value.lineno < node.lineno]
+        return _template((before or values)[-1], texts, depth + 1)
+    if isinstance(node, ast.IfExp):
+        return _either([_template(side, texts, depth) for side in (node.body, node.orelse)])
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         sides = [_template(side, texts, depth) for side in (node.left, node.right)]
         return None if None in sides else "".join(map(str, sides))
@@ -371,7 +400,20 @@ def _template(node: ast.expr, texts: dict[str, ast.expr], depth: int = 0) -> str
     return "".join(words)
 
 
+def _either(texts: list[str | None]) -> str | None:
+    """Return several texts in brackets, without an empty one; None if one is unknown."""
+    several = list(dict.fromkeys(text for text in texts if text != ""))
+    return None if None in texts else f"[{' | '.join(map(str, several))}]"
+
+
 def _placeholder(node: ast.expr) -> str:
     """Return the name that stands for a value in a message."""
+    if isinstance(node, ast.Call):
+        given = [one for one in node.args if not isinstance(one, ast.Constant)]
+        return _placeholder(given[-1] if given else getattr(node.func, "value", node.func))
+    if isinstance(node, ast.Subscript):
+        return _placeholder(node.value)
+    if isinstance(node, ast.Attribute):
+        return "type" if node.attr == "__name__" else node.attr.strip("_").lower()
     names = [one.id for one in ast.walk(node) if isinstance(one, ast.Name)]
     return names[-1].strip("_").lower() if names else "..."
