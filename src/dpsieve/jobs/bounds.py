@@ -122,7 +122,7 @@ def choose_way(
     if TWO_STEPS in kinds and not few and estimate.pairs * epsilon >= _MANY_PAIRS:
         ways |= dict(estimate.two_steps(most))
     zone = _DEAD_ZONE * estimate.noise_per_unit
-    cost = {way: each.error for way, each in ways.items()}
+    cost = {way: each.cost if few else each.error for way, each in ways.items()}
     if goal == "auto":
         ways = {way: each for way, each in ways.items() if each.keys >= _LEAST_KEYS[way.kind] * most}
         beaten = {way for way in ways if any(ways[way].is_worse(other, zone) for other in ways.values())}
@@ -175,9 +175,8 @@ class _Estimate:
             share = float(self.units @ parts) / max(self.pairs, 1e-9)
             unseen = 1 - float(self.units @ (self.common_keys * parts / self.edges)) / self._common_pairs
             reported = self._reported(unseen, half, 0.05)
-            dropped, noise = self._dropped(keys), _LAPLACE * keys / self.epsilon
-            errors = (self._error(reported, weight * dropped, noise) for weight in (1.0, _TWICE))
-            yield Way(FIND_FIRST, keys), _Estimates(_keys(half / max(share, 1e-9) ** _RARER), *errors)
+            error = self._error(reported, _TWICE * self._dropped(keys), _LAPLACE * keys / self.epsilon)
+            yield Way(FIND_FIRST, keys), _Estimates(_keys(half / max(share, 1e-9) ** _RARER), error, error)
 
     def two_steps(self, most: float) -> Iterator[tuple[Way, _Estimates]]:
         """Yield two steps with every share of the weight; `most` is the largest estimate of keys of a bound."""
