@@ -49,7 +49,6 @@ from dpsieve.channels.floored import HINT, LARGEST_FLOOR, floored
 from dpsieve.channels.optimal_channels import simple
 from dpsieve.codec import register
 from dpsieve.engines.true_data import Pairs
-from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import Ball, ball, first_whole, lower, upper
 from dpsieve.noise.known_keys import NoiseReader, NoisyCounts, laplace_deviation, laplace_half_width, laplace_tail
 from dpsieve.privacy.certificate import Certificate, whole_unit
@@ -64,7 +63,6 @@ from dpsieve.values.keys import order_of, published
 
 MOST_KEYS = 100
 _KEYS = f"Pass the number of keys in which a unit is counted, from 2 to {MOST_KEYS}."
-_MOST_MARKS = 1 << 18
 _LARGEST = 1 << 62
 _FOR_TOKEN = 0.2  # of the probability that an interval of a rare key may fail with
 _POINTS_AT_ONCE = 1 << 20
@@ -95,8 +93,7 @@ class DividedUnits(NoisyCounts, NoiseReader):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_budget(self.epsilon, self.delta)
-        if self._marks > _MOST_MARKS:
-            raise InvalidValue(f"max_keys={self.max_keys} is too large for this epsilon. Pass fewer keys.")
+        self.channel  # noqa: B018  # raises where a unit has too many parts for this budget
 
     def __repr__(self) -> str:
         return f"<divided units with at most {self.max_keys} keys, {self.guarantee}>"
