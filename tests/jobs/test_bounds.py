@@ -119,6 +119,26 @@ def test_found_keys_are_counted_with_their_own_noise(tmp_path):
     assert release.guarantee.epsilon == 1.0 and release.guarantee.delta == 1e-8
     again = ds.Release.load(release.save(tmp_path / "out"))
     assert again.table.equals(release.table) and again.guarantee == release.guarantee
+    low, high = (again.intervals(0.5).column(name).to_numpy() for name in ("low", "high"))
+    assert (low >= again.table["low"].to_numpy()).all() and (high < again.table["high"].to_numpy()).all()
+    total = again.estimate()
+    assert total == pytest.approx(sum(true.values()), abs=6 * total.standard_error)
+    ends = total.interval(1 - 1e-6)
+    assert ends[0] <= sum(true.values()) <= ends[1] < ends[0] + 12 * total.standard_error
+    assert again.rank(max(true, key=true.get)).low >= 1 and set(again.table["bound"].to_pylist()) == {"exact"}
+
+
+def test_a_series_reuses_the_bound_of_a_release_that_found_keys_first():
+    units = [[f"k{user % 40}"] + ([f"k{(user + 7) % 40}"] if user % 9 == 0 else []) for user in range(20_000)]
+    first = ds.release(events(units), **NUMBERS)
+    second = ds.release(events(units), **NUMBERS, max_keys_per_unit=first, report_coverage=True)
+    assert not second.contribution.describe_change(first.contribution) and second.contribution.after == "find_first"
+    assert second.notes.bounded.endswith("too uncertain to state.") and "divided_units" in str(second.certificate)
+    seen = ds.preview(**NUMBERS, max_keys_per_unit=first)
+    assert "standard deviation" in str(seen) and "divided_units" in str(seen)
+    assert "before at most" in ds.release(events(units), **NUMBERS, max_keys_per_unit=3).contribution.describe_change(
+        first.contribution
+    )
 
 
 def test_find_first_counts_the_same_from_memory_and_from_disk(tmp_path):
