@@ -9,7 +9,7 @@ PEER_PYTHON ?= $(PYTHON)
 # Tests start many processes: each would compile every module again without its bytecode on disk.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo docs plots figures test coverage test-engines golden faults test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-large bench-streams bench-federated bench-discovery bench-vectors bench-means bench-engines bench-peers clean
+.PHONY: audit demo docs plots figures test coverage test-engines golden faults test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-large bench-streams bench-federated bench-discovery bench-vectors bench-means bench-engines bench-peers clean
 
 demo: $(VENV)/.run
 	$(BIN)/dpsieve demo
@@ -35,6 +35,11 @@ test-engines: $(VENV)/.spark
 golden: $(VENV)/.dev
 	$(BIN)/python tests/golden/update.py
 	$(BIN)/python tests/golden/update.py --api
+
+# Audit every public path with ten times the runs of the tests, then plant faults and store which of them the audits catch.
+audit: $(VENV)/.dev
+	$(BIN)/python tests/audit/power.py --paths 10
+	$(BIN)/python tests/audit/power.py
 
 # Plant small faults that break privacy, one at a time, in a copy of the project, and name the test that notices each.
 faults: $(VENV)/.dev
