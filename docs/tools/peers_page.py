@@ -65,8 +65,8 @@ def _summary(rows: list[Row]) -> str:
         if not peers or ours["failure"]:
             lines.append([title, ours["data"], _result(job, ours), "none ran", ""])
             continue
-        fastest = min(peers, key=lambda row: float(row["cpu_seconds"]))
-        times = f"{float(ours['cpu_seconds']):.3g}, {float(fastest['cpu_seconds']):.3g} ({NAMES[fastest['tool']]})"
+        fastest = min(peers, key=lambda row: (float(row["cpu_seconds"]), float(row["seconds"])))
+        times = f"{_cpu(ours)}, {_cpu(fastest)} ({NAMES[fastest['tool']]})"
         best = f"{_result(job, peers[0])} ({NAMES[peers[0]['tool']]})"
         lines.append([title, ours["data"], _result(job, ours), best, times])
     head = ["job", "data", "dpsieve", "best peer", "CPU seconds: dpsieve, fastest peer"]
@@ -87,11 +87,16 @@ def _job(job: str, rows: list[Row]) -> str:
     lines = []
     for row in best_first(job, rows):
         name = NAMES[row["tool"]] if _is_private(row) else f"{NAMES[row['tool']]} (not private)"
-        values = [_number(row[column]) for column in columns]
+        values = [_cpu(row) if column == "cpu_seconds" else _number(row[column]) for column in columns]
         if row["failure"]:
             values = [f"failed: `{row['failure'].replace('|', ' ').replace('`', ' ')}`"] + [""] * (len(columns) - 1)
         lines.append([name, row["settings"].replace("_", " "), *values, row["lines"]])
     return _table(["tool", "settings", *(COLUMNS[name] for name in columns), "lines"], lines)
+
+
+def _cpu(row: Row) -> str:
+    """Return the CPU seconds, which are measured in hundredths."""
+    return _number(row["cpu_seconds"]) if not row["cpu_seconds"] or float(row["cpu_seconds"]) else "< 0.01"
 
 
 def _number(text: str) -> str:
