@@ -83,8 +83,7 @@ def release(
 
     Neighbours are add/remove of one privacy unit with all its rows. Each unit keeps at most `max_keys_per_unit` of its
     distinct keys, chosen by a hash with a fresh secret salt, and counts once in each (or for up to `max_rows_per_key`
-    of its rows). See `dpsieve.jobs.mechanisms` for the choice of the mechanism, `dpsieve.jobs.bounds` for that of the
-    bound.
+    of its rows). How the mechanism and the bound are chosen: docs/background/many_keys.md, docs/background/tables.md.
 
     [arguments]
 
