@@ -3,13 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-PEERS := opendp pipelinedp tumult diffprivlib
+PEERS := opendp pipelinedp tumult diffprivlib smartnoise datasketches
 PEER_PYTHON ?= $(PYTHON)
 
 # Tests start many processes: each would compile every module again without its bytecode on disk.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: audit demo docs plots figures test coverage test-engines golden faults test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-large bench-streams bench-federated bench-discovery bench-vectors bench-means bench-engines bench-peers clean
+.PHONY: audit demo docs plots figures test coverage test-engines golden faults test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-large bench-streams bench-federated bench-discovery bench-vectors bench-means bench-engines bench-peers peers clean
 
 demo: $(VENV)/.run
 	$(BIN)/dpsieve demo
@@ -93,6 +93,13 @@ bench-peers: $(PEERS:%=.venv-peer-%/.done) $(VENV)/.bench
 	$(BIN)/python benchmarks/vectors.py
 	$(BIN)/python benchmarks/means.py
 
+# dpsieve and its peers, the same jobs on the same data (DPSIEVE_DATA, else made up), in about half an hour: numbers in
+# experiments/results/peers.csv, and the page. A peer that cannot be installed or fails is listed with its error.
+peers: $(VENV)/.dev
+	-$(MAKE) --keep-going $(PEERS:%=.venv-peer-%/.done)
+	$(BIN)/python benchmarks/peers/run.py
+	$(BIN)/python docs/tools/peers_page.py
+
 # Build the site, offline and strictly: a broken link or an undocumented public name is an error.
 docs: $(VENV)/.dev
 	$(BIN)/python docs/tools/build.py
@@ -145,9 +152,10 @@ $(VENV)/.docs: $(VENV)/.dev
 	touch $@
 
 .venv-peer-%/.done: benchmarks/peers/%.txt
-	$(PEER_PYTHON) -c "import sys; sys.exit(sys.version_info[:2] != (3, 11) and 'peers are pinned for Python 3.11: make bench-peers PEER_PYTHON=python3.11')"
+	$(PEER_PYTHON) -c "import sys; sys.exit(sys.version_info[:2] != (3, 11) and 'peers are pinned for Python 3.11: make PEER_PYTHON=python3.11')"
 	$(PEER_PYTHON) -m venv --clear .venv-peer-$*
-	.venv-peer-$*/bin/python -m pip --disable-pip-version-check install --quiet --requirement $<
+	.venv-peer-$*/bin/python -m pip --disable-pip-version-check install --quiet --requirement $< 2> .venv-peer-$*/install.log \
+	  || { cat .venv-peer-$*/install.log; exit 1; }
 	touch $@
 
 # Write down the newest versions that fit, after the tests have passed with them.
