@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -130,10 +130,10 @@ def private_vector(
     indices: Any,
     values: Any,
     *,
-    neighbours: str,
+    neighbours: Relation,
     dimension: Dimension,
     epsilon: float,
-    variant: str,
+    variant: Literal["cormode", "korolova", "multiplicative"],
     delta: float = 0.0,
     max_value: float | None = None,
     sparsity: int | None = None,
