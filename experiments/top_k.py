@@ -9,6 +9,7 @@ where it looks at all keys, it sees 100 keys a user. See discovery_data.py for w
 """
 
 from collections.abc import Callable
+
 import numpy as np
 from discovery_data import (
     DELTA,
