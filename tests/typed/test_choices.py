@@ -15,10 +15,17 @@ import pytest
 
 import dpsieve as ds
 from dpsieve.jobs import collect, discover, numbers, release
-from dpsieve.jobs.number_request import DistributionRequest, HeavyHittersRequest, HistogramRequest
-from dpsieve.jobs.number_request import MeanRequest, QuantileRequest, SumRequest
+from dpsieve.jobs.number_request import (
+    DistributionRequest,
+    HeavyHittersRequest,
+    HistogramRequest,
+    MeanRequest,
+    QuantileRequest,
+    SumRequest,
+)
 from dpsieve.jobs.request import DiscoverRequest, HittingSetRequest, TopKRequest
 from dpsieve.jobs.table_request import TableRequest
+from dpsieve.types import Floats
 
 ROOT, SOURCE = Path(__file__).parents[2], Path(ds.__file__).parents[1]
 JOBS = {
@@ -64,7 +71,7 @@ ds.quantile([1.0], quantile=0.5, bounds=(0, 1), epsilon=1.0, method="halving~")
 ds.quantile([1.0], quantile=0.5, bounds=(1, 2), epsilon=1.0, scale="log~")
 ds.collect_histogram({COLUMN}, goal="reach~")
 ds.collect_histogram({COLUMN}, neighbours="replace~")
-ds.collect_heavy_hitters({COLUMN}, protocol="cohorts~")
+ds.collect_heavy_hitters({COLUMN}, max_length=9, protocol="cohorts~")
 ds.collect_quantiles({COLUMN}, bounds=(0, 1), outside="silent~")
 ds.preview(job="top_k~", key="query", epsilon=1.0, delta=1e-8, privacy_unit="user")
 ds.files("events.log", format="csv~")
@@ -114,6 +121,10 @@ def test_pyright_reports_misspelled_choices(scripts):
     reports = json.loads(done.stdout)["generalDiagnostics"]
     found = [(Path(each["file"]).name, each["range"]["start"]["line"] + 1) for each in reports]
     assert sorted(set(found)) == planted, done.stdout
+
+
+def test_the_value_of_an_estimate_is_a_number_or_an_array():
+    assert get_type_hints(ds.Estimate.value.fget)["return"] == float | Floats
 
 
 @pytest.mark.parametrize(("job", "request_"), JOBS.items(), ids=lambda each: each.__name__)

@@ -42,6 +42,7 @@ from dpsieve.numbers.estimate import check_unit_rows
 from dpsieve.numbers.noise import (
     LAWS,
     NORMAL_95,
+    LawChoice,
     LawName,
     ScaledNoise,
     budget_mu,
@@ -182,7 +183,7 @@ def fit_grid(
 def best_noise(
     lows: Floats, highs: Floats, neighbours: Neighbours, *, p: float = 2.0, rho: float | None = None,
     epsilon: float | None = None, delta: float | None = None,
-    noise: LawName | Literal["auto"] = "auto", shape: Shape | Floats = "best",
+    noise: LawChoice = "auto", shape: Shape | Floats = "best",
     unit: str = "one row", rows_per_unit: int = 1,
 ) -> tuple[ScaledNoise, BoxGrid]:  # fmt: skip
     """Return the noise for rows in a box, and the grid on which rows are summed, from public numbers alone."""

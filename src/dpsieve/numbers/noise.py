@@ -47,6 +47,7 @@ from dpsieve.types import Floats, Ints
 from dpsieve.validate import Neighbours
 
 LawName = Literal["gaussian", "laplace"]
+LawChoice = LawName | Literal["auto"]
 SMALLEST_SUM_SCALE = 2.0  # from here on rounded noise has the moments of real noise, and 1/12 more variance
 DELTA_OF_RHO = 1e-6  # at which the epsilon of a zCDP budget is stated by default
 NORMAL_95 = 1.959963984540054  # P[|N(0, 1)| <= this] = 0.95

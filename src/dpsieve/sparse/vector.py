@@ -135,11 +135,11 @@ class SparseVector(Publication):
     def preview(
         cls,
         *,
-        neighbours: str,
+        neighbours: Relation,
         dimension: Dimension,
         epsilon: float,
         delta: float = 0.0,
-        variant: str = "auto",
+        variant: Variant = "auto",
         max_value: float | None = None,
         sparsity: int | None = None,
         total: float | None = None,

@@ -34,6 +34,8 @@ from dpsieve.validate import is_between
 
 _LEAST_ALPHA, _LARGEST_ALPHA = 2.5, 20.0  # Section 2.6: between them is the best multiplicative error
 
+ThesisVariant = Literal["cormode", "korolova", "multiplicative"]
+
 
 @register("alp_geometric")
 @dataclass(frozen=True, repr=False)
@@ -129,10 +131,10 @@ class ThesisRequest(VectorRequest):
 
 def preview_vector(
     *,
-    neighbours: str,
+    neighbours: Relation,
     dimension: Dimension,
     epsilon: float,
-    variant: str,
+    variant: ThesisVariant,
     delta: float = 0.0,
     max_value: float | None = None,
     sparsity: int | None = None,
@@ -159,7 +161,7 @@ def private_vector(
     neighbours: Relation,
     dimension: Dimension,
     epsilon: float,
-    variant: Literal["cormode", "korolova", "multiplicative"],
+    variant: ThesisVariant,
     delta: float = 0.0,
     max_value: float | None = None,
     sparsity: int | None = None,
