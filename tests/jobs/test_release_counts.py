@@ -232,7 +232,7 @@ def test_without_keys_the_type_is_that_of_a_schema_and_not_of_rows(tmp_path):
     cases = [(rare, "int64"), (rare.slice(0, 0).to_reader(), "int64"), (rare.to_batches(), "string"), ([], "string")]
     for i, (batches, kind) in enumerate(cases):
         made = ds.release_counts(batches, out=tmp_path / str(i), **asked)
-        assert [str(field.type) for field in made.table.schema][0] == kind and len(made) == 0
+        assert str(made.table.schema.field("key").type) == kind and len(made) == 0
     for keys in ([1, 2], []):
         made = ds.channels.optimal(1.0, 1e-8).release(keys, [1] * len(keys))
         assert made.table.schema.field("key").type == pa.string()

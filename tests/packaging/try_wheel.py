@@ -94,4 +94,5 @@ def main():
         print(f"Python {minor} is not on this machine: not tried.")
 
 
-main()
+if __name__ == "__main__":
+    main()

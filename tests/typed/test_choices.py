@@ -1,4 +1,4 @@
-"""What a type checker finds in a user's script: every misspelled choice, and nothing in the same calls spelled right."""
+"""What a type checker finds in a user's script: every misspelled choice, and nothing else in the same calls."""
 
 import inspect
 import json
