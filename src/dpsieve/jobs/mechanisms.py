@@ -103,8 +103,8 @@ def _choose_unknown(
         """Return a mechanism with one guarantee for all keys of a unit."""
         if name == "gaussian":
             return floored(gaussian(epsilon, delta, keys, rows, unit=unit), request.min_units)
-        goal = "keys" if keys_only else "counts"
-        return floored(report_then_count(epsilon, delta, keys, rows, goal=goal, unit=unit), request.min_units)
+        made = report_then_count(epsilon, delta, keys, rows, goal="keys" if keys_only else "counts", unit=unit)
+        return floored(made, request.min_units)
 
     if method in _PER_UNIT:
         return Choice(per_unit(method), method, _REQUESTED)

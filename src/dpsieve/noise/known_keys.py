@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -38,7 +38,8 @@ from dpsieve.validate import Delta, check_max_keys, check_max_rows, positive_eps
 if TYPE_CHECKING:
     from dpsieve.publication import Release
 
-NOISES = ("auto", "laplace", "gaussian")
+NoiseName = Literal["auto", "laplace", "gaussian"]
+NOISES: tuple[NoiseName, ...] = get_args(NoiseName)
 _LARGEST = 1 << 53
 
 
@@ -200,7 +201,7 @@ class KnownKeys(NoisyCounts, NoiseReader):
     max_keys: Annotated[int, check_max_keys] = 1
     max_rows: Annotated[int, check_max_rows] = 1
     _: KW_ONLY
-    noise: str = "laplace"
+    noise: NoiseName = "laplace"
     unit: Unit = "one row"
 
     def __post_init__(self) -> None:
@@ -274,7 +275,7 @@ def known_keys(
     max_keys: int = 1,
     max_rows: int = 1,
     *,
-    noise: str = "auto",
+    noise: NoiseName = "auto",
     unit: str = "one row",
 ) -> KnownKeys:
     """Return the noise for keys that are known in advance; 'auto' takes that with the smaller standard deviation.
@@ -284,6 +285,8 @@ def known_keys(
     >>> known_keys(1.0, 1e-8, max_keys=10).noise, known_keys(1.0, 1e-8, max_keys=100).noise
     ('laplace', 'gaussian')
     """
-    kinds = [noise] if noise != "auto" else ["laplace", "gaussian"] if validate.delta(delta) else ["laplace"]
+    kinds: list[NoiseName] = (
+        [noise] if noise != "auto" else ["laplace", "gaussian"] if validate.delta(delta) else ["laplace"]
+    )
     mechanisms = [KnownKeys(epsilon, delta, max_keys, max_rows, noise=kind, unit=unit) for kind in kinds]
     return min(mechanisms, key=lambda mechanism: mechanism.deviation)
