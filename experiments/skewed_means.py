@@ -7,7 +7,7 @@ are d = 16, 64, 256 and 1,024, 256 for B and Binary, and 5 runs. 'thesis' and 'b
 baseline, instance-optimal mean estimation; 'shifted' is the same without its rotation and with the best settings known
 here: for binary rows a sensitivity of sqrt(2) C, and clipping that balances bias and noise. 'gaussian' is the Gaussian
 mechanism on the whole box. On Kosarak's and POS's shape 'rotated' runs once, at rho 1, and only where the argument says
-so: it takes minutes. Kosarak and POS are made up, see skewed_data.py.
+so: it takes minutes. Kosarak and POS are read where their files are at hand (real_data.py), else made up in that shape.
 
 A star marks settings where the preview says from public numbers that there are too few rows; all modes but 'thesis' are
 refused there, and what is shown is what they fall back to. Errors in A and B are those of the mean of the distribution,
@@ -31,17 +31,19 @@ from typing import Any
 import altair as alt
 import numpy as np
 import pyarrow as pa
+import real_data
 from discovery_data import COLOURS, save
 from rich.console import Console
 from rich.table import Table
 from skewed_data import BASKETS, baskets, gaussian_rows, two_kinds, zipf_spreads
 
 from dpsieve.papers.thesis import preview_mean, private_mean
+from dpsieve.papers.thesis.mean_plans import Mode
 from dpsieve.types import Floats
 
 RHOS, MORE_RHOS = (1.0, 0.5, 0.125), (1.0, 0.5, 0.25, 0.125, 0.0625)
 SIZES, ALL_SIZES = (16, 64, 256, 1024), tuple(2**i for i in range(4, 12))
-MODES = ["thesis", "best", "shifted", "rotated", "gaussian"]
+MODES: list[Mode] = ["thesis", "best", "shifted", "rotated", "gaussian"]
 RNG = np.random.default_rng()
 CONSOLE = Console(width=190)
 ALL = "all" in sys.argv[1:]
@@ -224,7 +226,8 @@ def shaped(name: str) -> Part:
         return f"{claim}best / thesis <= {asked}: {'met' if own <= asked else 'missed'}"
 
     more = "PLAN is better for rho > 0.125" if name == "Kosarak" else "PLAN is slightly better"
-    part.show(f"Figure 5.3 ({'b' if name == 'Kosarak' else 'c'}), {name}'s shape; thesis: {more}", says)
+    shown = name if real_data.find(name) else f"{name}'s shape"
+    part.show(f"Figure 5.3 ({'b' if name == 'Kosarak' else 'c'}), {shown}; thesis: {more}", says)
     return part
 
 

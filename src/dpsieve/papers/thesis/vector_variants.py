@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -23,7 +23,8 @@ from dpsieve.randomness.source import Source
 from dpsieve.sparse.alp import (  # isort: skip
     FLIP_BITS, Alp, check_levels, check_shape, least_flips, level_edges, round_gap, search_gap,
 )  # fmt: skip
-from dpsieve.sparse.choice import Cells, Recipe, VectorRequest
+from dpsieve.sparse.choice import Cells, Recipe, VectorPreview, VectorRequest
+from dpsieve.sparse.choice import preview_vector as preview
 from dpsieve.sparse.digests import Dimension
 from dpsieve.sparse.embedding import Relation
 from dpsieve.sparse.private_sizes import PrivateNorm, PrivateSparsity
@@ -32,6 +33,8 @@ from dpsieve.types import Floats
 from dpsieve.validate import is_between
 
 _LEAST_ALPHA, _LARGEST_ALPHA = 2.5, 20.0  # Section 2.6: between them is the best multiplicative error
+
+ThesisVariant = Literal["cormode", "korolova", "multiplicative"]
 
 
 @register("alp_geometric")
@@ -126,14 +129,39 @@ class ThesisRequest(VectorRequest):
         return iter(plain or every)
 
 
+def preview_vector(
+    *,
+    neighbours: Relation,
+    dimension: Dimension,
+    epsilon: float,
+    variant: ThesisVariant,
+    delta: float = 0.0,
+    max_value: float | None = None,
+    sparsity: int | None = None,
+    total: float | None = None,
+    signed: bool = False,
+    threshold: bool | None = None,
+    bits: float | None = None,
+    alpha: float | None = None,
+    unit: str | None = None,
+) -> VectorPreview:
+    """Return what `private_vector` would do with these arguments: its errors and its size. It spends nothing.
+
+    >>> seen = preview_vector(neighbours="one_entry", dimension=10**6, epsilon=1.0, variant="cormode")
+    >>> seen.listed_from, round(seen.expected_error(10.0), 1), seen.bits_per_entry
+    (14.0, 9.9, 0.0)
+    """
+    return preview(ThesisRequest.of(locals()))
+
+
 def private_vector(
     indices: Any,
     values: Any,
     *,
-    neighbours: str,
+    neighbours: Relation,
     dimension: Dimension,
     epsilon: float,
-    variant: str,
+    variant: ThesisVariant,
     delta: float = 0.0,
     max_value: float | None = None,
     sparsity: int | None = None,
