@@ -38,11 +38,12 @@ from rich.table import Table
 from skewed_data import BASKETS, baskets, gaussian_rows, two_kinds, zipf_spreads
 
 from dpsieve.papers.thesis import preview_mean, private_mean
+from dpsieve.papers.thesis.mean_plans import Mode
 from dpsieve.types import Floats
 
 RHOS, MORE_RHOS = (1.0, 0.5, 0.125), (1.0, 0.5, 0.25, 0.125, 0.0625)
 SIZES, ALL_SIZES = (16, 64, 256, 1024), tuple(2**i for i in range(4, 12))
-MODES = ["thesis", "best", "shifted", "rotated", "gaussian"]
+MODES: list[Mode] = ["thesis", "best", "shifted", "rotated", "gaussian"]
 RNG = np.random.default_rng()
 CONSOLE = Console(width=190)
 ALL = "all" in sys.argv[1:]

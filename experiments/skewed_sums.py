@@ -16,14 +16,15 @@ from discovery_data import save
 from rich.console import Console
 from rich.table import Table
 
-from dpsieve.numbers.box import best_noise
-from dpsieve.numbers.noise import ScaledNoise
+from dpsieve.numbers.box import Shape, best_noise
+from dpsieve.numbers.noise import LawName, ScaledNoise
 from dpsieve.randomness.source import resolve
 from dpsieve.types import Floats
 
 DRAWS = 4_000
-SHAPES = {"equal": "blue", "proportional": "orange", "best": "green"}  # and the colours of the thesis's figure
-CLAIMS = {
+# With the colours of the thesis's figure.
+SHAPES: dict[Shape, str] = {"equal": "blue", "proportional": "orange", "best": "green"}
+CLAIMS: dict[tuple[LawName, Shape], float] = {
     ("gaussian", "equal"): 17, ("gaussian", "proportional"): 17, ("gaussian", "best"): 12.5,
     ("laplace", "equal"): 10, ("laplace", "proportional"): 10, ("laplace", "best"): 9,
 }  # fmt: skip
@@ -31,7 +32,7 @@ MOMENTS = (0.5, 1.0, 2.0, 4.0)
 CONSOLE = Console(width=140)
 
 
-def mechanism(widths: Floats, noise: str, shape: str, p: float) -> ScaledNoise:
+def mechanism(widths: Floats, noise: LawName, shape: Shape, p: float) -> ScaledNoise:
     """Return the noise for rows with these widths, at rho or epsilon 1."""
     rho, epsilon = (1.0, None) if noise == "gaussian" else (None, 1.0)
     return best_noise(

@@ -85,7 +85,7 @@ class Data:
         kept = np.flatnonzero(counts)
         return Data(self.name, [self.keys[i] for i in kept], counts[kept])
 
-    def tried(self, epsilon: float, decoders: tuple[str | None, ...] = (None,), **how: Any) -> list[Found]:
+    def tried(self, epsilon: float, decoders: tuple[Any, ...] = (None,), **how: Any) -> list[Found]:
         """Return what is measured of a private vector, read by each decoder."""
         more = {"max_value": int(self.counts.max()), "sparsity": len(self.keys), **how}
         shape: dict[str, Any] = {"neighbours": "one_entry", "dimension": "text", "epsilon": epsilon}
@@ -96,7 +96,7 @@ class Data:
         found = []
         for decoder in decoders:
             own = decoder in (None, "likelihood")
-            read = vector.get if own else partial(decode_vector, vector, decoder=str(decoder))
+            read = vector.get if own else partial(decode_vector, vector, decoder=decoder)
             present = float(np.abs(read(self.keys) - self.counts).mean())
             absent = float(np.abs(read(self.others)).mean())
             name = str(how.get("variant", "auto")) + ("" if decoder is None else f", {decoder}")

@@ -97,7 +97,7 @@ def channels(epsilon: float, delta: float, scheme: Scheme | None = None) -> dict
     }
 
 
-def _stability(epsilon: float, delta: float, scheme: Scheme | None, **options: str) -> ReportedCounts:
+def _stability(epsilon: float, delta: float, scheme: Scheme | None, **options: Any) -> ReportedCounts:
     if scheme is None:
         return ds.channels.stability(epsilon, delta, **options)
     return sampled_stability(epsilon, delta, scheme, **options)

@@ -19,6 +19,7 @@ html_css_files = ["site.css"]
 html_js_files = ["search.js"]
 html_copy_source = False
 html_show_sourcelink = False
+pygments_dark_style = "github-dark"
 html_theme_options = {"footer_icons": []}
 templates_path: list[str] = []
 

@@ -25,6 +25,7 @@ ERRORS = {
     name: kind for name, kind in vars(errors).items() if inspect.isclass(kind) and kind.__module__ == errors.__name__
 }
 TITLES = {"python": "Python", "commands": "Commands", "errors": "Errors"}
+_WIDTH = 84  # of a command in a page
 SECTIONS = {"Args", "Returns", "Raises", "Attributes", "Yields", "Fields"}
 
 
@@ -238,7 +239,7 @@ def command_pages() -> dict[str, str]:
 
 
 def _command(words: str, command: Any) -> str:
-    about, _, example = inspect.cleandoc(command.help or "").partition("Example: ")
+    about, shown = _examples(inspect.cleandoc(command.help or ""))
     if not about.strip():
         raise ValueError(f"{words} has no help")
     context = command.make_context(words, [], resilient_parsing=True)
@@ -247,12 +248,35 @@ def _command(words: str, command: Any) -> str:
     options = [one for one in parameters if one.param_type_name == "option"]
     usage = " ".join([words, *(f"[{one.name}]" if not one.required else str(one.name) for one in given), "[options]"])
     text = f"# {words}\n\n{markdown(about)}\n\n```text\n{usage}\n```\n"
-    if example:
-        shown = re.sub(r"\s+", " ", example).strip()
-        text += f"\n**Example**\n\n```console\n$ {shown}\n```\n"
+    for title, example in shown:
+        text += f"\n**{title}**\n\n```console\n$ {_broken(example)}\n```\n"
     rows = [f"| `{one.name}` | {'required' if one.required else ''} | {_cell(one.help)} |" for one in given]
     rows += [f"| {_option(one, context)} | {_default(one)} | {_cell(one.help)} |" for one in options]
     return f"{text}\n| option | default | meaning |\n|---|---|---|\n" + "\n".join(rows) + "\n"
+
+
+def _examples(about: str) -> tuple[str, list[tuple[str, str]]]:
+    """Return a help text without its examples, and these: a title and a command each."""
+    text, _, example = about.partition("Example: ")
+    first, *others = (re.sub(r"\s+", " ", part).strip() for part in example.split("\n\n"))
+    titled = [other.partition(": ") for other in others]
+    return text, [("Example", first), *((title, shown) for title, _, shown in titled)] if first else []
+
+
+def examples() -> Iterator[tuple[str, str]]:
+    """Yield the words of each command with each example in its help."""
+    for words, command in commands():
+        yield from ((words, shown) for _, shown in _examples(inspect.cleandoc(command.help or ""))[1])
+
+
+def _broken(command: str) -> str:
+    """Return a command in lines that fit the page, each broken before an option."""
+    lines = [""]
+    for part in re.split(r" (?=--)", command):
+        if len(lines[-1]) + len(part) > _WIDTH and lines[-1]:
+            lines.append("   ")
+        lines[-1] = f"{lines[-1]} {part}" if lines[-1] else part
+    return " \\\n".join(lines)
 
 
 def _option(option: Any, context: Any) -> str:
