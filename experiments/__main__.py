@@ -106,7 +106,8 @@ def store_run(one: Experiment, seconds: float) -> None:
     runs[one.name] = {
         "experiment": one.name, "data": data, "seconds": round(seconds, 1), "version": dpsieve.__version__
     }  # fmt: skip
-    write_rows(RESULTS / "runs.csv", [runs[name] for name in experiments() if name in runs])
+    order = [*experiments(), *runs]
+    write_rows(RESULTS / "runs.csv", sorted(runs.values(), key=lambda row: order.index(row["experiment"])))
     print(f"{one.name}: {seconds:.0f} s, data: {data}, DPSIEVE_DATA={'set' if os.environ.get('DPSIEVE_DATA') else ''}")
 
 
