@@ -5,9 +5,7 @@ from importlib import import_module
 
 from experiment import Experiment
 
-MODULES = ("misra_gries", "data_shapes", "set_union", "top_k", "hitting_set", "skewed_sums", "skewed_spreads", "alp_error", "alp_example", "skewed_means", "weighted_sampling_histograms", "weighted_sampling_samples", "weighted_sampling_estimates",
-    "weighted_sampling_order")
-LATER = (
+MODULES = (
     "weighted_sampling_histograms", "weighted_sampling_samples", "weighted_sampling_estimates",
     "weighted_sampling_order", "sampled_histograms", "trie_costs", "alp_example", "alp_error", "sparse_vectors",
     "misra_gries", "user_sketches", "skewed_sums", "skewed_means", "skewed_spreads", "data_shapes", "set_union",
