@@ -27,7 +27,7 @@ from dpsieve.noise.sample_threshold import SampleThreshold
 from dpsieve.papers.sample_threshold import BernoulliNoise, HadamardResponse, SampledLaplace
 from dpsieve.types import Floats, Ints
 
-CLIENTS, DELTA, RUNS = 1_000_000, 1e-8, 5
+CLIENTS, DELTA, RUNS = 1_000_000, 1e-8, 10
 BUCKETS, EPSILONS = (2**6, 2**8, 2**10, 2**12, 2**14), (0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
 RNG = np.random.default_rng()
 PAPER, SAME, OURS = "threshold 20, the paper's", "exact threshold, the paper's rate", "exact plan"

@@ -86,7 +86,7 @@ def orders(small: bool) -> list[Row]:
         sketch, seen = ds.UserMisraGries(counters), []
         sketch.update(ordered)
         for _ in range(2 if small else ROUNDS):
-            found = sketch.release(60.0 if small else 1.0, DELTA).table
+            found = sketch.release(40.0 if small else 1.0, DELTA).table
             if not len(found):
                 continue  # nothing reaches the threshold
             true = np.array([truth[key] for key in found["key"].to_pylist()])
