@@ -246,8 +246,10 @@ def judge_epsilon(rows: list[Row]) -> list[Verdict]:
         verdicts.append(
             judge_claim(
                 f"Figure 2.5, {name}: Algorithm 10 is better from an epsilon of about 0.7 on",
-                f"from {min(better):.2f} on", abs(min(better) - 0.7) <= 0.101, "the lines cross elsewhere",
-            )  # fmt: skip
+                f"from {min(better):.2f} on",
+                abs(min(better) - 0.7) <= 0.101,
+                "the lines cross elsewhere",
+            )
         )
     ours = pick(rows, line="exact loss, 0.1/eps")
     if ours:
@@ -257,8 +259,11 @@ def judge_epsilon(rows: list[Row]) -> list[Verdict]:
             judge_claim(
                 "Figure 2.5: one of Algorithms 4 and 10 is best at each epsilon",
                 f"levels of several counts with their exact loss have {ratios.min():.2f} to {ratios.max():.2f} times "
-                "the error of the better one", ratios.max() <= 1 + 1e-6, "they are worse in places", better=True,
-            )  # fmt: skip
+                "the error of the better one",
+                ratios.max() <= 1 + 1e-6,
+                "they are worse in places",
+                better=True,
+            )
         )
     return verdicts
 
@@ -305,15 +310,20 @@ def judge_constants(rows: list[Row]) -> list[Verdict]:
             judge_claim(
                 f"Section 2.6: the least bound on the {row['what']} is {row['thesis']} at alpha {row['thesis_alpha']}",
                 f"{row['found']:.2f} at alpha {row['alpha']:.2f}, and {row['there'] - row['found']:.0e} more at "
-                f"{row['thesis_alpha']}", near and row["there"] - row["found"] < 0.005, "the least bound is elsewhere",
-            )  # fmt: skip
+                f"{row['thesis_alpha']}",
+                near and row["there"] - row["found"] < 0.005,
+                "the least bound is elsewhere",
+            )
         )
     bound, real = rows[0]["found"], rows[2]["found"]
     verdicts.append(
         judge_claim(
-            "Section 2.6: the bound on the multiplicative error holds", f"the exact error is {real:.2f}, below "
-            f"{bound:.2f}", real <= bound, "the exact error is above the bound", better=True,
-        )  # fmt: skip
+            "Section 2.6: the bound on the multiplicative error holds",
+            f"the exact error is {real:.2f}, below {bound:.2f}",
+            real <= bound,
+            "the exact error is above the bound",
+            better=True,
+        )
     )
     return verdicts
 

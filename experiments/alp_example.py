@@ -35,8 +35,9 @@ def judge_sums(rows: list[Row]) -> list[Verdict]:
             judge_claim(
                 f"{bits}: f is largest at {' and '.join(map(str, peaks))}, so the estimate is {estimate:g}",
                 f"largest at {' and '.join(map(str, found))}; {np.mean(found):g}",
-                found == peaks and np.mean(found) == estimate, "the sums are largest elsewhere",
-            )  # fmt: skip
+                found == peaks and np.mean(found) == estimate,
+                "the sums are largest elsewhere",
+            )
         )
     return verdicts
 

@@ -61,9 +61,11 @@ def judge_shapes(rows: list[Row]) -> list[Verdict]:
     shown = ", ".join(f"{row['data']} {row['value']:.2f}" for row in exponents)
     verdicts.append(
         judge_claim(
-            "Appendix E.1: all sets are (C, s)-Zipfian for s > 1 and a large C", f"the fitted s: {shown}",
-            column(exponents, "value").min() > 1, "the fitted s is not above 1 for all sets",
-        )  # fmt: skip
+            "Appendix E.1: all sets are (C, s)-Zipfian for s > 1 and a large C",
+            f"the fitted s: {shown}",
+            column(exponents, "value").min() > 1,
+            "the fitted s is not above 1 for all sets",
+        )
     )
     return verdicts
 

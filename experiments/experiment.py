@@ -7,7 +7,7 @@ can compute them again from the stored numbers, and a failing picture loses noth
 import csv
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -89,7 +89,7 @@ class Experiment:
         paper: a key of `PAPERS`.
         figure: what of the paper is shown, such as "Figures 4 and 5".
         about: one line on setting and data.
-        seconds: how long the stored run took on one core, roughly; the longest start first.
+        seconds: of a processor, roughly; the longest start first.
         run: compute the rows; with True, at a small size that takes a fraction of a second.
         judge: return verdicts on the rows.
         plots: what is drawn of the rows.
@@ -115,10 +115,10 @@ class Experiment:
 
 
 def run_experiment(experiment: Experiment) -> float:
-    """Run an experiment, write its numbers and its pictures, and return its seconds."""
-    begin = time.perf_counter()
+    """Run an experiment, write its numbers and its pictures, and return its seconds of a processor."""
+    begin = time.process_time()
     rows = experiment.run(False)
-    seconds = time.perf_counter() - begin
+    seconds = time.process_time() - begin
     write_rows(experiment.numbers, rows)
     draw_pictures(experiment)
     return seconds
@@ -164,7 +164,8 @@ def read_verdicts() -> dict[str, list[Verdict]]:
     """Read the stored verdicts of each experiment."""
     verdicts: dict[str, list[Verdict]] = {}
     path = RESULTS / "verdicts.csv"
-    for row in csv.DictReader(path.read_text().splitlines()) if path.exists() else ():
+    rows: Iterable[Row] = csv.DictReader(path.read_text().splitlines()) if path.exists() else ()
+    for row in rows:
         verdicts.setdefault(row.pop("experiment"), []).append(Verdict(**row))
     return verdicts
 
@@ -221,6 +222,3 @@ def between(values: Iterable[float], digits: str = ".2f") -> str:
 def of_data(rows: Iterable[Row]) -> str:
     """Return the data sets of rows in words."""
     return ", ".join(dict.fromkeys(str(row["data"]) for row in rows if row.get("data"))) or "none"
-
-
-COLUMNS = tuple(each.name for each in fields(Verdict))

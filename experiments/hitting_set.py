@@ -43,7 +43,7 @@ def hitting_set(small: bool) -> list[Row]:
         data, held = pairs(name, small)
         plain = greedy_keys(held, max(ks))
         samples = [bounded(held, MAX_KEYS) for _ in range(2 if small else TRIALS)]
-        for epsilon in EPSILONS:
+        for epsilon in EPSILONS[:1] if small else EPSILONS:
             mechanisms = makers(epsilon, float(np.median(held.sizes)))
             for k in ks:
                 drawn = {"plain greedy, not private": [float(missed_units(held, plain[:k]))] * len(samples)}
@@ -79,12 +79,15 @@ def judge_hitting_set(rows: list[Row]) -> list[Verdict]:
                 f"epsilon {epsilon:g}: the paper's mechanism performs comparably with a known domain, or better",
                 f"it misses {between(apart, '+.3f')} of all users more; fewer in {sum(a < 0 for a in apart)} of "
                 f"{len(apart)} settings",
-                not lost, f"more than 0.02 of all users: {'; '.join(lost[:4])}",
+                not lost,
+                f"more than 0.02 of all users: {'; '.join(lost[:4])}",
             ),
             judge_claim(
                 f"epsilon {epsilon:g}: the default of `ds.hitting_set` misses no more users than the paper's mechanism",
-                f"{between(gains, '+.3f')} of all users fewer", min(gains) > -0.01,
-                "it misses more than 0.01 of all users more in some setting", better=max(gains) > 0.01,
+                f"{between(gains, '+.3f')} of all users fewer",
+                min(gains) > -0.01,
+                "it misses more than 0.01 of all users more in some setting",
+                better=max(gains) > 0.01,
             ),
         ]
     return verdicts

@@ -283,7 +283,8 @@ EXPERIMENTS = (
     _experiment(
         "counts", "Fact 3.1", "errors of counters and published counts by order of the stream; means of 5 releases",
         170, counts, judge_counts,
-        Plot("Root mean squared error, epsilon 1", "counters", ("counter", "count"), panels=("data", "order"), log="xy"),
+        Plot("Root mean squared error, epsilon 1", "counters", ("counter", "count"), panels=("data", "order"),
+             log="xy"),
     ),
     _experiment(
         "squared", "Theorem 3.1, mean squared error", "exact worst case by epsilon, 1,024 counters", 2, squared,

@@ -61,7 +61,7 @@ def draw(plot: Plot, rows: Sequence[Row]) -> str:
         for key, part in group(shown, *plot.panels)
     }
     names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
-    columns = min(plot.columns, len(panels))
+    columns = max(1, min(plot.columns, len(panels)))
     legend, height = _legend(names, columns * (LEFT + WIDTH + RIGHT), plot.scatter)
     parts = [f'<text x="8" y="17" font-size="13">{escape(plot.title)}</text>', legend]
     for i, (title, lines) in enumerate(panels.items()):
@@ -114,10 +114,10 @@ def _panel(plot: Plot, title: str, lines: dict[str, Points], names: list[str]) -
     for line, each in lines.items():
         places = [(x.place(a), y.place(b), error, b) for a, b, error in each if math.isfinite(a) and math.isfinite(b)]
         parts.append(_line(places, names.index(line), plot.scatter))
-        for at, _, error, middle in places if plot.bars else []:
+        for pixel, _, error, middle in places if plot.bars else []:
             low = max(middle - error, min(p[1] for p in points))
             ends = f"{y.place(low):.1f}V{y.place(middle + error):.1f}"
-            parts.append(f'<path d="M{at:.1f} {ends}" stroke="{_colour(names.index(line))}"/>')
+            parts.append(f'<path d="M{pixel:.1f} {ends}" stroke="{_colour(names.index(line))}"/>')
     return [*filter(None, parts), f'<path d="M0 0V{HEIGHT}H{WIDTH}" fill="none" stroke="#888"/>']
 
 

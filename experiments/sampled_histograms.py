@@ -102,7 +102,7 @@ def histograms(small: bool) -> list[Row]:
     text_name, text = words(small)
     clients, runs, rows = 20_000 if small else CLIENTS, 2 if small else RUNS, list[Row]()
     data_sets = ("geometric",) if small else ("binomial", "geometric", text_name)
-    for name, buckets in itertools.product(data_sets, BUCKETS[1:2] if small else BUCKETS):
+    for name, buckets in itertools.product(data_sets, BUCKETS[1:3] if small else BUCKETS):
         values = drawn_values(name, buckets, text, clients)
         true = np.bincount(values, minlength=buckets)
         for epsilon in EPSILONS[-1:] if small else EPSILONS:
@@ -128,7 +128,8 @@ def judge_histograms(rows: list[Row]) -> list[Verdict]:
 
     def shown(ratio: Floats) -> str:
         low, high = ratio.min(), ratio.max()
-        return f"{low:.2f} to {high:.2f} times, median {np.median(ratio):.2f}, below 1 in {(ratio < 1).sum()} of {len(ratio)}"
+        less = f"below 1 in {(ratio < 1).sum()} of {len(ratio)}"
+        return f"{low:.2f} to {high:.2f} times, median {np.median(ratio):.2f}, {less}"
 
     laplace, local, zero, ours = (
         ratios(PAPER, LAPLACE), ratios(HADAMARD, PAPER), ratios(PAPER, "all zeros"), ratios(OURS, PAPER)
@@ -137,15 +138,15 @@ def judge_histograms(rows: list[Row]) -> list[Verdict]:
     recall = column(pick(rows, measure="recall", buckets=256, mechanism=PAPER), "mean")
     least = recall.min() if len(recall) else math.nan
     mine, theirs = (column(pick(rows, measure="recall", mechanism=one), "mean").mean() for one in (OURS, PAPER))
-    verdicts = [
+    return [
         judge_claim(
             "Figure 1: sample-and-threshold often has less error than Laplace noise on the same sample",
             shown(laplace), (laplace < 1).mean() >= 0.5,
             "less in a minority of the settings: Laplace noise here is what the sample's own privacy asks for",
         ),
         judge_claim(
-            "Figure 1: Bernoulli noise in the shuffle model has a higher error", f"sample-and-threshold {shown(shuffled)}",
-            np.median(shuffled) < 1, "less in a minority of the settings",
+            "Figure 1: Bernoulli noise in the shuffle model has a higher error",
+            f"sample-and-threshold {shown(shuffled)}", np.median(shuffled) < 1, "less in a minority of the settings",
         ),
         judge_claim(
             "Figure 1: local differential privacy (Hadamard) is much weaker", f"{shown(local)} the error",
@@ -165,7 +166,6 @@ def judge_histograms(rows: list[Row]) -> list[Verdict]:
             "not in all settings", better=True,
         ),
     ]  # fmt: skip
-    return verdicts
 
 
 EXPERIMENTS = (

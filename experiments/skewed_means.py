@@ -22,6 +22,7 @@ at alpha 0.01 all three together only draw level for d = 256, and do not for d =
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -183,7 +184,7 @@ def judge_c(rows: list[Row]) -> list[Verdict]:
     falls = []
     for rho in sorted({rho for rho, _ in gains}):
         line = [(d, gain) for (at, d), gain in sorted(gains.items()) if at == rho]
-        falls += [f"rho {rho:g}, d {d:g}" for (_, before), (d, gain) in zip(line, line[1:], strict=False)
+        falls += [f"rho {rho:g}, d {d:g}" for (_, before), (d, gain) in pairwise(line)
                   if gain < before]  # fmt: skip
     shown = ", ".join(f"{gain:.1f} at rho {rho:g} and d {d:g}" for (rho, d), gain in gains.items() if rho == 1)
     return [
@@ -236,7 +237,8 @@ def variances(small: bool) -> list[Row]:
         spread, floor = chances * (1 - chances), x.shape[1] ** -0.4
         edges = np.logspace(-6, 0, 25)
         counts, _ = np.histogram(np.maximum(spread, edges[0]), edges)
-        rows += [{"data": data, "variance": edge, "columns": count, "floor": floor, "above": int((spread > floor).sum())}
+        above = int((spread > floor).sum())
+        rows += [{"data": data, "variance": edge, "columns": count, "floor": floor, "above": above}
                  for edge, count in zip(edges[:-1].tolist(), counts.tolist(), strict=True)]  # fmt: skip
     return rows
 
@@ -249,7 +251,8 @@ def judge_variances(rows: list[Row]) -> list[Verdict]:
         verdicts.append(
             judge_claim(
                 f"{data}: the variances of many columns are clipped to the floor d^(-2/5)",
-                f"{many - above:,} of {many:,} variances are below {some[0]['floor']:.4f}", above < many / 2,
+                f"{many - above:,} of {many:,} variances are below {some[0]['floor']:.4f}",
+                above < many / 2,
                 "most variances are above the floor",
             )
         )

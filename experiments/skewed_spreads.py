@@ -83,7 +83,14 @@ def spreads(small: bool) -> list[Row]:
         for (name, method), claim in zip(METHODS.items(), claims, strict=True):
             gaps = np.array([by_gaps(column, method, rho) for column in x.T]) / sigma
             search = by_search(x, method, rho) / sigma
-            row: Row = {"rho": rho, "variance": variance, "method": name, "method_number": list(METHODS).index(name) + 1, "runs": runs, "thesis": claim}
+            row: Row = {
+                "rho": rho,
+                "variance": variance,
+                "method": name,
+                "method_number": list(METHODS).index(name) + 1,
+                "runs": runs,
+                "thesis": claim,
+            }
             row["not_private"] = float(np.abs(not_private(x, method) / sigma - 1).mean())
             for how, one in (("gaps", gaps), ("search", search)):
                 for what, power in (("sigma", 1), ("variance", 2)):

@@ -87,15 +87,6 @@ def _agrees(claim: float, library: float, found: float, error: float) -> bool:
     return abs(library / claim - 1) < 1e-4 and abs(found - claim) <= 6 * error
 
 
-def closed_form(widths: Floats, noise: str, p: float) -> float:
-    """Return the least expected error at rho or epsilon 1: Lemma 4.8 or 4.11."""
-    if noise == "gaussian":
-        order, factor = 2 * p / (p + 2), math.gamma((p + 1) / 2) / math.sqrt(math.pi)
-    else:
-        order, factor = p / (p + 1), math.gamma(p + 1)
-    return factor * float((widths**order).sum() ** (p / order))
-
-
 def lemmas(small: bool) -> list[Row]:
     """Return the error of the best shape for widths with a heavy tail, and what others have more."""
     widths, rows = 100 / np.arange(1, 33.0), list[Row]()
@@ -124,8 +115,9 @@ def judge_lemmas(rows: list[Row]) -> list[Verdict]:
                 f"Lemma {lemma}: the closed form of the error, least of all shapes, for widths 100/1 to 100/32",
                 f"the mechanism is within {apart:.0e} of it, draws within {most:.1f} standard errors; equal and "
                 f"proportional shapes have {others.min():.2f} to {others.max():.2f} times the error",
-                apart < 1e-4 and most < 6 and others.min() >= 1, "the closed form is not met",
-            )  # fmt: skip
+                apart < 1e-4 and most < 6 and others.min() >= 1,
+                "the closed form is not met",
+            )
         )
     return verdicts
 

@@ -78,7 +78,10 @@ def judge_at_worst(rows: list[Row]) -> list[Verdict]:
         return f"{method} {', '.join(f'{error:.2f}' for error in line(method))}"
 
     verdicts = []
-    for old, new, what in (("Cormode et al.", "Theorem 2.3", "log d"), ("Korolova et al.", "Theorem 2.4", "log(1/delta)")):
+    for old, new, what in (
+        ("Cormode et al.", "Theorem 2.3", "log d"),
+        ("Korolova et al.", "Theorem 2.4", "log(1/delta)"),
+    ):
         grows = [line(method)[-1] / max(line(method)[0], 1e-9) for method in (old, new)]
         verdicts.append(
             judge_claim(
@@ -93,9 +96,11 @@ def judge_at_worst(rows: list[Row]) -> list[Verdict]:
             "Table 2.2: error O(1/epsilon) for every value, in O(log(d + u) + log(1/delta)) bits per entry",
             f"retrieval, which the thesis does not have: {max(line('retrieval')):.2f} at most in "
             f"{bits['retrieval']:.0f} bits, where Theorem 2.4 has {max(line('Theorem 2.4')):.2f} in "
-            f"{bits['Theorem 2.4']:.0f}", max(line("retrieval")) <= max(line("Theorem 2.4")),
-            "retrieval is worse", better=True,
-        )  # fmt: skip
+            f"{bits['Theorem 2.4']:.0f}",
+            max(line("retrieval")) <= max(line("Theorem 2.4")),
+            "retrieval is worse",
+            better=True,
+        )
     )
     return verdicts
 
@@ -138,7 +143,10 @@ def on_counts(small: bool) -> list[Row]:
     """Return bits and errors of all variants on real counts, epsilon 1."""
     name, words = film_words(small)
     shop, basket = baskets(small)
-    sets = [Counts.of(name, words, DIVISOR), Counts.of(f"{shop} items", Counter(item for one in basket for item in one))]
+    sets = [
+        Counts.of(name, words, DIVISOR),
+        Counts.of(f"{shop} items", Counter(item for one in basket for item in one)),
+    ]
     rows: list[Row] = []
     for data in sets[:1] if small else sets:
         rows += data.measure("Korolova et al.", variant="korolova", delta=DELTA)

@@ -123,7 +123,8 @@ def judge_costs(rows: list[Row]) -> list[Verdict]:
     pruned, composed = (column(pick(rows, charge=charge), "charged") for charge in ("pruned", "composed"))
     return [
         judge_claim(
-            "Lemma 7: a trie of L levels costs L histograms at most", f"the share of each charge that is reached: {shown}",
+            "Lemma 7: a trie of L levels costs L histograms at most",
+            f"the share of each charge that is reached: {shown}",
             max(share.max() for share in shares.values()) <= 1 + 1e-4, "neighbours reach more than is charged",
         ),
         judge_claim(
@@ -139,7 +140,9 @@ def needed(small: bool) -> list[Row]:
     rows: list[Row] = []
     for epsilon, levels in itertools.product((1.0,) if small else (0.5, 1.0, 2.0), (2, 5) if small else (2, 5, 10, 20)):
         composed, pruned = (level_plan(epsilon, 1e-8, levels, pruned=pruned) for pruned in (False, True))
-        known, secret = (level_plan(epsilon, 1e-8, levels, protocol="cohorts", secret_levels=one) for one in (False, True))
+        known, secret = (
+            level_plan(epsilon, 1e-8, levels, protocol="cohorts", secret_levels=one) for one in (False, True)
+        )
         rows.append({
             "epsilon": epsilon, "levels": levels, "rounds composed": composed.half, "rounds pruned": pruned.half,
             "cohorts known": known.half, "cohorts secret": secret.half,

@@ -42,7 +42,8 @@ def noises(small: bool) -> list[Row]:
                 "data": data, "counters": counters, "epsilon": epsilon,
                 "threshold": OneSidedSketch(epsilon, DELTA, counters).threshold,
                 "independent_threshold": independent.threshold, "keys": keys, "independent_keys": keys_plain,
-                "error": (square / max(keys, 1)) ** 0.5, "independent_error": (square_plain / max(keys_plain, 1)) ** 0.5,
+                "error": (square / max(keys, 1)) ** 0.5,
+                "independent_error": (square_plain / max(keys_plain, 1)) ** 0.5,
             })  # fmt: skip
     return rows
 

@@ -94,10 +94,11 @@ def judge_bias(rows: list[Row]) -> list[Verdict]:
     return [
         judge_claim(
             "Figure 5, top: the bias of PWS falls with the rate and vanishes as it approaches delta; that of SbH stays",
-            f"its mean over the frequencies shown is {between(mean[0] for mean in means)} of the frequency without "
-            f"sampling, and {between((mean[-1] for mean in means), '.4f')} at a rate of {short(low)}, where the largest "
+            f"its mean over frequencies is {between(mean[0] for mean in means)} of it without sampling, "
+            f"and {between((mean[-1] for mean in means), '.4f')} at a rate of {short(low)}, where the largest "
             f"is {least[0]:.3f} (simple) and {least[1]:.3f} (optimal); that of SbH changes by {max(moved):.4f}",
-            falls and max(least) < 0.1 and max(moved) < UNITS, "the bias does not vanish, or that of SbH moves",
+            falls and max(least) < 0.1 and max(moved) < UNITS,
+            "the bias does not vanish, or that of SbH moves",
         )
     ]
 
@@ -122,8 +123,10 @@ def judge_accuracy(rows: list[Row]) -> list[Verdict]:
             judge_claim(
                 f"Abstract, {named(rate)}: estimates are accurate for frequencies 2 to 8 times lower",
                 f"a bias within 50, 20, 10 and 5 % at frequencies {between(paper)} times lower, {between(fair)} times "
-                "with the fair threshold", paper.min() >= 2, "it needs sampling rates of 1e-4 and below",
-            )  # fmt: skip
+                "with the fair threshold",
+                paper.min() >= 2,
+                "it needs sampling rates of 1e-4 and below",
+            )
         )
     return verdicts
 
@@ -188,13 +191,15 @@ def judge_variance(rows: list[Row]) -> list[Verdict]:
             verdicts.append(judge_claim(claim, f"at most {found}", max(tops.values()) < 1, "it is above 1"))
             continue
         often = column(part, "not_private") >= 1 - 1e-5  # sampled at most half of the time
-        over = [(column(part, name) / column(part, "not_private"))[often].max() for name in SAMPLERS]
+        over = [(column(part, name)[often] / column(part, "not_private")[often]).max() for name in SAMPLERS]
         verdicts.append(
             judge_claim(
                 f"Figure 6, {named(rate)}: variance / frequency^2 is of the order of that of the sample",
                 f"at most {found}; over that of the sample, where that is above 1, at most {over[0]:.2f} (simple) and "
-                f"{over[1]:.2f} (optimal)", max(over) < 2, "it is over twice that of the sample",
-            )  # fmt: skip
+                f"{over[1]:.2f} (optimal)",
+                max(over) < 2,
+                "it is over twice that of the sample",
+            )
         )
     return verdicts
 

@@ -111,7 +111,12 @@ def judge_order(rows: list[Row]) -> list[Verdict]:
 
 EXPERIMENTS = (
     Experiment(
-        "weighted_sampling_order", PAPER, "Theorem 5.1, Corollary 6.1", "the order of any two of 12 frequencies", 2,
-        order, judge_order,
+        "weighted_sampling_order",
+        PAPER,
+        "Theorem 5.1, Corollary 6.1",
+        "the order of any two of 12 frequencies",
+        2,
+        order,
+        judge_order,
     ),
 )

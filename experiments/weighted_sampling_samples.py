@@ -78,7 +78,7 @@ def shares(alpha: float, rate: float) -> Row:
 
 def gain(row: Row, baseline: str) -> float:
     """Return how many percent more keys PWS reports than a baseline."""
-    return 100 * (row["simple"] / row[baseline] - 1)
+    return 100 * (float(row["simple"]) / float(row[baseline]) - 1)
 
 
 def keys(small: bool) -> list[Row]:
@@ -115,7 +115,8 @@ def judge_keys(rows: list[Row]) -> list[Verdict]:
             "Figure 4: reporting approaches that of the sample that is not private as the rate approaches delta",
             f"at a rate of delta PWS reports {100 * min(close):.3f} % of the sampled keys; at any rate optimal reports "
             f"up to {100 * apart:.3f} % fewer than simple, for its stairs",
-            min(close) > 0.999 and apart < LOSS, "it stays below",
+            min(close) > 0.999 and apart < LOSS,
+            "it stays below",
         )
     )
     return verdicts

@@ -22,32 +22,47 @@ ORDER = ("same", "better", "differs")
 
 HEAD = """# Evidence
 
-What the five papers say in figures, tables and statements, computed again. `python docs/tools/evidence.py` writes this page from `experiments/results`; nothing on it is typed.
+What the five papers say in figures, tables and statements, computed again. `python docs/tools/evidence.py` writes
+this page from `experiments/results`; no number on it is typed.
 
 ```console
-$ make experiments                     # all of them, in about {minutes:.0f} minutes of one core, on real files where they are there
+$ make experiments                     # all of them: {minutes:.0f} minutes of a processor
 $ python -m experiments skewed_sums    # one, or all whose names begin so
 $ python -m experiments --list
 ```
 
-Each experiment writes its numbers as CSV first. A function judges the claims by these numbers alone, and a test checks that the stored verdicts are its verdicts:
+Each experiment writes its numbers as CSV first. A function judges the claims by these numbers alone, and a test
+checks that the stored verdicts are its verdicts:
 
 - **same**: the claim holds here;
 - **better**: it holds, and this library goes past it;
 - **differs**: it does not hold, with the reason.
 
-`DPSIEVE_DATA` names the folder with the real files. Without a file, a synthetic stand-in of its shape takes its place, and the numbers say so: 'made up' or 'synthetic' in the column `data`.
+`DPSIEVE_DATA` names the folder with the real files. Without a file, a synthetic stand-in of its shape takes its
+place, and the numbers say so: 'made up' or 'synthetic' in the column `data`.
 """
 
 NOTES = {
-    "weighted sampling": """PWS is `simple` (Algorithm 4) and, in the published version alone, `optimal` (Algorithm 5, [corrected](errata.md)): both report a key equally often, up to 0.05 % at small rates. SbH is `stability`, with the papers'
-threshold, which leaves half of delta unused, and with the fair one. Nothing is drawn: these are exact sums over the rows of [channels](channels.md), the same in every run. Data of figures 2 and 4 are n keys of frequencies floor((n/i)^alpha); the
-text does not say so, but these reproduce its numbers. Budgets and rates of figures 3, 5 and 6 are those of the authors' public code: delta 2^-20, epsilon 1, 0.5, 0.25 and 0.1. The pictures of the papers were not at hand, only text and captions.""",
-    "sample-and-threshold": """Delta is 1e-8, with a million clients or the words of Shakespeare's works, as in the paper. The stored numbers of a figure are means of ten runs. [More on clients](federated.md).""",
-    "thesis": """Chapter 3 has no figure and no table, so each of its statements has an experiment. Kosarak and POS are synthetic unless `kosarak.dat` and `pos.dat` are in the data folder. Guides and proofs: [sparse vectors](vectors.md),
-[streams](streams.md), [sums and means](means.md). Tables 2.1 and 5.D have no numbers to compare: the first is informal, the second lists settings, which the experiments use.""",
-    "missing mass": """Of the six sets only Amazon Magazine is here; sets of the sizes of table 1 stand for the others (a tenth of Reddit and of Movie Reviews), and their set sizes and items follow laws of our choice. `retail` is a set of
-ours. [More on discovery](discovery.md).""",
+    "weighted sampling": """\
+PWS is `simple` (Algorithm 4) and, in the published version alone, `optimal` (Algorithm 5, [corrected](errata.md)):
+both report a key equally often, up to 0.05 % at small rates. SbH is `stability`, with the papers' threshold, which
+leaves half of delta unused, and with the fair one. Nothing is drawn: these are exact sums over the rows of
+[channels](channels.md), the same in every run. Data of figures 2 and 4 are n keys of frequencies
+floor((n/i)^alpha); the text does not say so, but these reproduce its numbers. Budgets and rates of figures 3, 5 and
+6 are those of the authors' public code: delta 2^-20, epsilon 1, 0.5, 0.25 and 0.1. The pictures of the papers were
+not at hand, only text and captions.""",
+    "sample-and-threshold": """\
+Delta is 1e-8, with a million clients or the words of Shakespeare's works, as in the paper. The stored numbers of a
+figure are means of ten runs. [More on clients](federated.md).""",
+    "thesis": """\
+Chapter 3 has no figure and no table, so each of its statements has an experiment. Kosarak and POS are synthetic
+unless `kosarak.dat` and `pos.dat` are in the data folder. Guides and proofs: [sparse vectors](vectors.md),
+[streams](streams.md), [sums and means](means.md). Tables 2.1 and 5.D have no numbers to compare: the first is
+informal, the second lists settings, which the experiments use.""",
+    "missing mass": """\
+Of the six sets only Amazon Magazine is here; sets of the sizes of table 1 stand for the others (a tenth of Reddit
+and of Movie Reviews), and their set sizes and items follow laws of our choice. `retail` is a set of ours. [More on
+discovery](discovery.md).""",
 }
 
 
@@ -81,7 +96,11 @@ def _section(one: Experiment, verdicts: list[Verdict] | None, runs: dict[str, di
     if verdicts is None:
         return f"{head}`{one.name}`: nothing is stored.\n"
     run = runs.get(one.name)
-    how = f"{run['seconds']:.0f} seconds, version {run['version']}" if run else "stored by an earlier version"
+    how = (
+        f"{run['seconds']:.0f} seconds of a processor, version {run['version']}"
+        if run
+        else "stored by an earlier version"
+    )
     data = of_data(read_rows(one.numbers))
     where = "" if data == "none" else f", data: {data}"
     lines = [head, f"`{one.name}`: [numbers]({RESULTS}/{one.numbers.name}), {how}{where}.\n"]
