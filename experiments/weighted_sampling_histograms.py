@@ -165,7 +165,7 @@ def judge_lemmas(rows: list[Row]) -> list[Verdict]:
                 f"Section {'6.2' if version == 'first' else '8.1'} ({version} version): phi > 1 - delta at {formula}",
                 shown,
                 all(0 < units <= 2 for units in late),
-                f"it is beyond 1 + ln(1/(2 delta^2))/epsilon, {between((-units for units in late), '.1f')} units from there",
+                f"it is so beyond 1 + ln(1/(2 delta^2))/epsilon: {between((-unit for unit in late), '.1f')} earlier",
             )
         )
     shown = "; ".join(f"epsilon {row['epsilon']:g}: at {row['found']}, they say {row['first']:.1f}" for row in full)
