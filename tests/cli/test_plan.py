@@ -24,6 +24,14 @@ def test_plan_finds_the_least_epsilon():
     assert found["epsilon"] == 1.0 and found["delta"] < 1e-9
 
 
+def test_plan_finds_the_epsilon_of_a_mean():
+    done = run("plan", "--mean", "rating:1:5", "--mean-within", "200:0.1:0.95", "--delta", "1e-8")
+    assert done.returncode == 0, done.stderr
+    assert "epsilon 0.585, delta 1e-08" in done.stdout and "--mean rating:1:5" in done.stdout
+    wrong = run("plan", "--mean", "rating:1:5", "--mean-within", "200:0.1", "--delta", "1e-8")
+    assert wrong.returncode == 2 and wrong.stderr.strip().endswith("Pass --mean-within 200:0.1:0.95.")
+
+
 def test_plan_says_how_goals_are_written():
     done = run("plan", "--appear", "fifty", "--delta", "1e-8")
     assert done.returncode == 2

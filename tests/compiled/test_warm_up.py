@@ -66,7 +66,7 @@ def test_a_process_starts_one_at_most(processes, cache):
     assert len(processes) == 1
 
 
-@pytest.mark.parametrize("setting", ["off", "0", "cached", "wait"])
+@pytest.mark.parametrize("setting", ["off", "0", "No", "false", "cached", "wait"])
 def test_the_switch_starts_nothing(setting, processes, monkeypatch):
     monkeypatch.setenv(jit.SWITCH, setting)
     background.start()
@@ -116,6 +116,7 @@ def test_one_process_compiles_at_a_time(cache, monkeypatch):
     monkeypatch.setattr("signal.alarm", lambda seconds: seconds)
     with background.low_priority() as first, background.low_priority() as second:
         assert first and not second
+        assert [path.name for path in cache.rglob("*")] == [f"dpsieve-{os.getuid()}"], "one for all versions"
     with background.low_priority() as again:
         assert again
 

@@ -15,10 +15,11 @@ from dpsieve.compiled import jit
 from dpsieve.compiled.jit import callback
 from dpsieve.engines import DuckDB
 from dpsieve.engines.duckdb import compiled, engine
-from dpsieve.engines.duckdb.compiled import pairs
+from dpsieve.engines.duckdb.compiled import pair_loops, pairs
 from dpsieve.engines.duckdb.compiled.chunks import column, has_null, is_flat, rows_of
 from dpsieve.engines.duckdb.compiled.database import OwnDatabase, function
 from dpsieve.engines.duckdb.compiled.numbering_loops import words_at
+from dpsieve.errors import InvalidValue
 
 LOOPS, SQL = DuckDB(compiled_from=0, threads=2), DuckDB(compiled_from=None)
 TABLE = pa.table({"unit": [i % 50 for i in range(400)], "key": [f"key {i * i % 31}" for i in range(400)]})
@@ -73,6 +74,33 @@ def test_where_the_self_test_fails_sql_counts(runs, monkeypatch, untested, caplo
     monkeypatch.setattr(jit, "is_noted", lambda what: False)
     assert found(LOOPS, TABLE, max_keys=2) == found(SQL, TABLE, max_keys=2)
     assert runs == [] and "do not agree with SQL" in caplog.text
+
+
+@pytest.mark.parametrize("error", [jit.NotCompiled, MemoryError])
+def test_a_self_test_without_a_result_is_repeated(error, runs, monkeypatch, untested, caplog):
+    """As while the process in the background has compiled some of the loops, but not all."""
+
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(jit, "is_noted", lambda what: False)
+    with monkeypatch.context() as patch:
+        patch.setattr(pair_loops, "settle", fail)
+        assert found(LOOPS, TABLE, max_keys=2) == found(SQL, TABLE, max_keys=2)
+    assert "do not agree" not in caplog.text
+    assert compiled.load_loops() is not None
+
+
+def test_an_error_of_the_self_test_is_not_one_of_the_call(runs, monkeypatch, untested):
+    """It needs a folder for temporary files, which is not the one of the call."""
+
+    def fail():
+        raise InvalidValue("temp_folder has no space left. Pass one on a larger disk.")
+
+    monkeypatch.setattr(compiled, "agree_with_sql", fail)
+    monkeypatch.setattr(jit, "is_noted", lambda what: False)
+    assert found(LOOPS, TABLE, max_keys=2) == found(SQL, TABLE, max_keys=2)
+    assert runs == []
 
 
 def test_a_self_test_that_passed_is_noted_in_the_cache(monkeypatch, untested):

@@ -43,7 +43,7 @@ def place(request):
         with dbapi.connect(url, autocommit=True) as connection:
             with connection.cursor() as cursor:
                 how = "provider = icu, locale = 'und-u-ks-level2', deterministic = false"
-                cursor.execute(f"CREATE COLLATION ignoring_case ({how})")
+                cursor.execute(f"CREATE COLLATION IF NOT EXISTS ignoring_case ({how})")
             yield Database(connection, " COLLATE ignoring_case")
     else:
         yield OnSpark(request.getfixturevalue("spark")[request.param == "Connect"])

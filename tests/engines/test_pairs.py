@@ -201,6 +201,25 @@ def test_memory_that_is_short_drops_what_is_repeated_or_gives_up(monkeypatch, ma
     assert gave_up == [False, False, True] and True in dropped
 
 
+@pytest.mark.parametrize("different", [100, 100_000], ids=["repeated", "different"])
+def test_one_unit_with_most_rows_is_bounded_within_the_memory(different, monkeypatch):
+    """All pairs of a unit are bounded by one thread: repeated ones are dropped first, and SQL bounds too many."""
+    keys = np.random.default_rng(2).permutation(100_000) % different
+    table = pa.table({"unit": np.zeros(100_000, np.int64), "key": keys})
+    how = {"known": pa.table({"key": np.arange(100_000)}), "max_keys": 50}
+    gave_up, real = [], pairs.read_pairs
+
+    def read(job, database):
+        database.memory = 1 << 24
+        answer = real(job, database)
+        gave_up.append(answer is None)
+        return answer
+
+    monkeypatch.setattr(pairs, "read_pairs", read)
+    assert lists(DuckDB(threads=1, compiled_from=0), table, **how) == lists(SQL, table, **how)
+    assert gave_up == [different == 100_000]
+
+
 @WAYS
 def test_null_units_and_nothing_at_all(engine):
     table = pa.table({"unit": pa.array([1, None]), "key": ["a", "b"]})

@@ -72,6 +72,8 @@ EVERYWHERE = {
 # Those that can fail on a row, and that engines with an attempt of their own have.
 WITH_ATTEMPTS = {
     "floor(n / 10) * 10": lambda r: float(r["n"] // 10 * 10),
+    "floor(x * 1e299)": lambda r: float(math.floor(r["x"] * 1e299)),
+    "ceil(x)": lambda r: float(math.ceil(r["x"])),
     "n + 2 * n - 1": lambda r: 3 * r["n"] - 1,
     "n % 7": lambda r: math.fmod(r["n"], 7),
     "round(x / 4, 1)": lambda r: round(r["x"] / 4, 1) if r["x"] != 2.5 else 0.6,
@@ -189,6 +191,7 @@ NESTED = [
     "n % (n - 5)",
     "CAST(x AS BIGINT)",
     "CAST(floor(x) AS BIGINT) * 10",
+    "ceil(-x * 1e10)",
     "round(x * 1e299, 2)",
     "abs(n) + abs(-n)",
 ]

@@ -12,6 +12,9 @@ from dpsieve.channels import optimal
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.jobs.mechanisms import choose_mechanism
 from dpsieve.jobs.request import ReleaseRequest
+from dpsieve.jobs.table_request import TableRequest
+from dpsieve.jobs.totals import mechanism_of_totals
+from dpsieve.noise.totals import GRID, columns_of
 from dpsieve.privacy.guarantee import Guarantee
 
 
@@ -48,6 +51,55 @@ def test_all_goals_are_reached_by_the_mechanism_of_a_release():
     assert shown >= 0.9 and close >= 0.95
     seen = ds.preview(privacy_unit="user_id", epsilon=found.epsilon, delta=1e-6, max_keys_per_unit=10)
     assert (seen.mechanism, seen.width) == (found.preview.mechanism, found.preview.width)
+
+
+@pytest.mark.parametrize(("keys", "name"), [(1, "key_totals"), (20, "find_then_measure")])
+def test_means_are_as_close_as_the_draw_makes_them(keys, name):
+    """At the mean for which the statement is tightest, drawn means are within the distance as often as stated."""
+    units, distance, draws = 400, 0.1, 20_000
+    means = {"rating": (1, 5)}
+    found = ds.choose_epsilon(mean_within=(units, distance, 0.9), means=means, delta=1e-8, max_keys_per_unit=keys)
+    request = TableRequest(
+        key=("any",), privacy_unit="user_id", epsilon=found.epsilon, delta=1e-8, means=means, max_keys_per_unit=keys
+    )
+    mechanism, _ = mechanism_of_totals(request)
+    reader, (total,) = mechanism.reader({}), request.totals
+    mean = 5 - distance - 0.001  # clipped means are further off, above and below
+    moved = round((mean - total.centre) / total.half_width * GRID)
+    true = np.full((1, draws), units * moved)
+    if name == "key_totals":
+        drawn = mechanism.draw(np.full(draws, units), sums=(true + GRID * units) // 2)
+        published = drawn.tokens > 0
+        tokens, noisy = drawn.tokens[published], drawn.sums[:, published]
+    else:
+        noise = np.random.default_rng(1).normal(0, reader.scale * GRID, (2, draws))
+        tokens, noisy = np.rint(units + noise[0] / GRID).astype(np.int64) * GRID, true + np.rint(noise[1:]).astype(int)
+    unknown = np.zeros(len(tokens), bool)
+    table = columns_of(request.totals, ["key"], tokens, noisy, reader.half_width_of, unknown)
+    close = np.abs(np.array(table["rating_mean"].to_numpy(zero_copy_only=False), float) - mean) <= distance
+    (_, probability), band = found.reached[0], binomial_band(len(tokens), found.reached[0][1])
+    assert mechanism.name == name and 0.9 <= probability <= 0.93
+    assert band[0] <= close.sum() <= band[1] + 0.03 * len(tokens), "the statement is a bound, and nearly met"
+
+
+def test_goals_about_means_need_columns_and_public_bounds():
+    for wrong, fix in [
+        ({"mean_within": (200, 0.1, 0.95)}, "Pass means="),
+        ({"mean_within": (200, 0.1), "means": {"x": (0, 1)}}, "three numbers"),
+        ({"mean_within": (200, 3, 0.9), "means": {"x": (0, 1)}}, "mean_within"),
+        ({"mean_within": (200, 0.1, 0.95), "means": {"x": "auto"}}, "Pass two numbers"),
+        ({"mean_within": (2, 0.1, 0.95), "means": {"x": (0, 1)}, "min_units": 5}, "fewer than 5"),
+    ]:
+        with pytest.raises((InvalidType, InvalidValue), match=fix):
+            ds.choose_epsilon(**wrong, delta=1e-8)
+
+
+def test_goals_about_keys_and_counts_hold_beside_totals():
+    goals = {"appear": (200, 0.9), "count_within": (40, 0.9), "sums": {"price": (0, 10)}}
+    for keys in (1, 10):
+        found = ds.choose_epsilon(**goals, delta=1e-8, max_keys_per_unit=keys)
+        assert all(probability >= 0.9 for _, probability in found.reached)
+        assert "sums={'price': (0, 10)}" in found.call
 
 
 def test_the_least_delta_is_found_for_an_epsilon():

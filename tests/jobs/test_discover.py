@@ -184,13 +184,20 @@ def test_the_rate_of_keys_that_one_unit_alone_holds(mechanism):
     [(4, "auto", None), (1, "auto", "top_tokens"), (4, "one_key", "top_tokens"), (4, "renyi", None)],
 )
 def test_the_rate_after_private_choices(call, keys, method, mechanism):
-    """As above for picks, at most 1,000 of which are far more than the keys that show."""
+    """As above for picks, at most 1,000 of which are far more than the keys that show.
+
+    At this delta a top-k takes picks in 39 % of runs, as 23 units count as common, by noise of scale 50. So the draw
+    is repeated until the mechanism is the expected one: the rate holds in each run, whatever was chosen.
+    """
     delta, units = 0.05, 4000
     data = log([(u, f"{u} {k}") for u in range(units) for k in range(keys)])
-    made = call(data, **COLUMNS, k=1000, epsilon=1.0, delta=delta, max_keys_per_unit=4, method=method)
-    shown = {key.split()[0] for key in made.table["drink"].to_pylist()}
-    assert 0 < len(shown) <= binomial_band(units, delta)[1]
-    assert mechanism in (None, made.mechanism.last.name)
+    for _ in range(30):
+        made = call(data, **COLUMNS, k=1000, epsilon=1.0, delta=delta, max_keys_per_unit=4, method=method)
+        shown = {key.split()[0] for key in made.table["drink"].to_pylist()}
+        assert 0 < len(shown) <= binomial_band(units, delta)[1]
+        if mechanism in (None, made.mechanism.last.name):
+            return
+    pytest.fail(f"{mechanism} was never chosen")
 
 
 @pytest.mark.parametrize("call", [ds.top_k, ds.hitting_set])
@@ -199,7 +206,7 @@ def test_units_with_one_key_get_the_keys_of_a_release(call, tmp_path):
     keys = np.random.default_rng(2).zipf(1.6, 5_000)
     data = pa.table({"user": np.arange(5_000), "drink": keys})
     budget = {"epsilon": 1.0, "delta": 1e-8}
-    made = call(data, **COLUMNS, k=40, **budget)
+    made = call(data, **COLUMNS, k=40, **budget, source=insecure_source(1))  # 2.6 % of sources choose picks
     assert made.mechanism.last.name == "top_tokens" and "units typically hold 1 key" in made.notes.reason
     expected, found = (
         ds.release(data, **COLUMNS, **budget).top(40).column(0).to_pylist(),

@@ -17,6 +17,7 @@ from dpsieve.channels import gaussian, optimal, rows_of_units, stability
 from dpsieve.display import format_interval
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.noise.keys_per_unit import Coverage
+from dpsieve.noise.totals import table_names
 from dpsieve.publication.publication import Notes
 from dpsieve.publication.report import _baseline, report_page
 
@@ -32,10 +33,16 @@ def test_every_publication_has_a_page(name, tmp_path):
     assert str(made.guarantee) in re.sub(r"</?span[^>]*>", "", page)
     assert "UNSAFE TO PUBLISH" in page and "Not promised" in page and "Certificate" in page
     data = data_of(page)
+    ends = table_names(getattr(made, "totals", ()))  # in the page, the ends of an interval are one column
+    shown = {low: f"95 % interval of {value}" for value, low, _ in ends}
     assert [column["name"] for column in data["columns"]] == [
-        name for name in made.table.column_names if name != "bound"
+        shown.get(name, name) for name in made.table.column_names if name not in {"bound", *(high for *_, high in ends)}
     ]
     assert all(len(column["values"]) == len(made) for column in data["columns"])
+    for _, low, high in ends:
+        column = next(column for column in data["columns"] if column["name"] == shown[low])
+        for part, name in (("values", low), ("highs", high)):
+            assert column[part] == pytest.approx(made.table[name].to_pylist(), rel=1e-5, abs=1e-9)
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
 

@@ -1,6 +1,6 @@
 """`dpsieve plan`: the least epsilon or delta for a goal."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -18,6 +18,19 @@ def plan(
         str | None,
         typer.Option(metavar="DISTANCE:PROBABILITY", help="A common key's count is within it with this probability."),
     ] = None,
+    mean_within: Annotated[
+        str | None,
+        typer.Option(
+            metavar="UNITS:DISTANCE:PROBABILITY",
+            help="The mean of a published key of so many units is within the distance with this probability.",
+        ),
+    ] = None,
+    sums: Annotated[
+        list[str] | None, typer.Option("--sum", metavar="COLUMN:LOW:HIGH", help="Columns to add up, with bounds.")
+    ] = None,
+    means: Annotated[
+        list[str] | None, typer.Option("--mean", metavar="COLUMN:LOW:HIGH", help="Columns to average, with bounds.")
+    ] = None,
     epsilon: Annotated[float | None, typer.Option(help="Given, to find the least delta.")] = None,
     delta: Annotated[float | None, typer.Option(help="Given, to find the least epsilon.")] = None,
     max_keys_per_unit: Annotated[
@@ -32,16 +45,22 @@ def plan(
     """Find the least epsilon, or the least delta, that reaches a goal; reads no data and spends nothing.
 
     Example: dpsieve plan --appear 50:0.95 --count-within 10:0.95 --delta 1e-8 --max-keys-per-unit 5
+
+    With a mean: dpsieve plan --mean rating:1:5 --mean-within 200:0.1:0.95 --delta 1e-8
     """
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
     from dpsieve.jobs.choose_epsilon import choose_epsilon
+    from dpsieve.jobs.table_request import parse_totals
 
     found = choose_epsilon(
-        appear=_pair("appear", appear, "50:0.95"),
-        count_within=_pair("count-within", count_within, "10:0.95"),
+        appear=_numbers("appear", appear, "50:0.95"),
+        count_within=_numbers("count-within", count_within, "10:0.95"),
+        mean_within=_numbers("mean-within", mean_within, "200:0.1:0.95"),
+        sums=parse_totals("sum", sums),
+        means=parse_totals("mean", means),
         epsilon=epsilon,
         delta=delta,
         max_keys_per_unit=max_keys_per_unit,
@@ -57,18 +76,24 @@ def plan(
     bounds = {"max-keys-per-unit": max_keys_per_unit, "max-rows-per-key": max_rows_per_key, "min-units": min_units}
     more = "".join(f" --{name} {value}" for name, value in bounds.items() if value != 1 or name == "max-keys-per-unit")
     more += "" if method == "auto" else f" --method {method}"
+    more += "".join(f" --{name} {text}" for name, texts in (("sum", sums), ("mean", means)) for text in texts or [])
     rows = Table(show_header=False)
     for name, value in [*found.lines()[:-1], ("command", f"dpsieve release DATA --key KEY {unit}{more}")]:
         rows.add_row(name, escape(value))
     Console(highlight=False).print(rows)
 
 
-def _pair(option: str, text: str | None, example: str) -> tuple[int, float] | None:
+def _numbers(option: str, text: str | None, example: str) -> Any:
+    """Return the numbers between colons, of which the first is whole."""
     if text is None:
         return None
-    number, _, probability = text.partition(":")
+    first, *others = text.split(":")
     try:
-        return int(number), float(probability)
+        if len(others) != example.count(":"):
+            raise ValueError
+        return int(first), *map(float, others)
     except ValueError:
-        fix = f"Pass --{option} {example}."
-        raise InvalidValue(f"--{option} is not a whole number and a probability. {fix}") from None
+        what = (
+            "a whole number and a probability" if len(example.split(":")) == 2 else "units, a distance, a probability"
+        )
+        raise InvalidValue(f"--{option} is not {what}. Pass --{option} {example}.") from None

@@ -1,8 +1,8 @@
 """Compile beside the work: a process of low priority that fills the cache of compiled code, and ends by itself.
 
 It runs `dpsieve warm-up --background`: silent, one at a time, on made-up data, and apart from the process that starts
-it. It is started at most once per process and hour, and not at all where the cache cannot be written, or where
-DPSIEVE_COMPILED is not 'auto'.
+it. It is started at most once per process, and once per version and hour, and not at all where the cache cannot be
+written, or where DPSIEVE_COMPILED is not 'auto'.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import dpsieve
-from dpsieve.compiled.jit import SWITCH, _at, _version_folder, _write, how_to_compile
+from dpsieve.compiled.jit import SWITCH, _at, _home_folder, _version_folder, _write, how_to_compile
 
 if os.name == "posix":
     import fcntl
@@ -65,7 +65,10 @@ def _run_command() -> None:
 
 @contextlib.contextmanager
 def low_priority() -> Iterator[bool]:
-    """Lower the priority of this process and limit its time; yield whether no other process compiles now."""
+    """Lower the priority of this process and limit its time; yield whether no other one of this user compiles now.
+
+    One of another version counts, too: where a package is being edited, each edit is a version.
+    """
     if os.name != "posix":
         yield True
         return
@@ -73,7 +76,7 @@ def low_priority() -> Iterator[bool]:
 
     os.nice(_LOWEST_PRIORITY)
     signal.alarm(_MOST_SECONDS)
-    with _version_folder(make=True) as folder:
+    with _home_folder(make=True) as folder:
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until the folder is closed
         except BlockingIOError:

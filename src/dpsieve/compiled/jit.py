@@ -80,10 +80,13 @@ def how_to_compile() -> str:
     - auto, the default: a process in the background fills the cache, and calls that have another way take it.
     - cached: the same, without the process.
     - wait: every call waits for the compiler.
-    - off: no compiled loops inside DuckDB, and no process. What has no other way is compiled as by 'wait'.
+    - off, or 0, no or false: no compiled loops inside DuckDB, and no process. What has no other way is compiled as by
+      'wait'.
     """
     setting = os.environ.get(SWITCH, "auto").lower()
-    return {"0": "off"}.get(setting, setting if setting in ("cached", "wait", "off") else "auto")
+    if setting in ("0", "no", "false"):
+        return "off"
+    return setting if setting in ("cached", "wait", "off") else "auto"
 
 
 def jit(waits=True, **options):
@@ -269,15 +272,22 @@ def _stamp(path):
 @contextlib.contextmanager
 def _version_folder(make=False):
     """Yield the folder of this version; saving removes the least recently used versions."""
+    with _home_folder(make) as home, _private_folder(home, _sources().version, make) as folder:
+        yield folder
+        if make:
+            _remove_oldest(home)
+
+
+@contextlib.contextmanager
+def _home_folder(make=False):
+    """Yield the folder of all versions."""
     given = numba.config.CACHE_DIR
     parent = Path(given).absolute() if given else Path(AppDirs("dpsieve", appauthor=False).user_cache_dir).parent
     if make:
         parent.mkdir(parents=True, exist_ok=True)
     name = f"dpsieve-{os.getuid()}" if hasattr(os, "getuid") else "dpsieve"
-    with _private_folder(parent, name, make) as home, _private_folder(home, _sources().version, make) as folder:
-        yield folder
-        if make:
-            _remove_oldest(home)
+    with _private_folder(parent, name, make) as home:
+        yield home
 
 
 @contextlib.contextmanager

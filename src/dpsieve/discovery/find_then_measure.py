@@ -19,6 +19,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtr
 
 from dpsieve.codec import register
 from dpsieve.discovery.find_then_count import FindThenCount, find_then_count
@@ -60,8 +61,15 @@ class MeasuredReader(GaussianReader):
 
     def half_width_of(self, of_sum: Floats, of_count: Floats) -> Floats:
         """Return the 95 % half-width of the noise of a Y + b N, in steps; that of the rounded count is a bit wider."""
+        return np.asarray(NORMAL_95 * self._deviation(of_sum, of_count))
+
+    def noise_beyond(self, of_sum: float, of_count: float, distance: float) -> float:
+        """Return P[|noise of a Y + b N| > distance], for a distance in steps."""
+        return float(2 * ndtr(-distance / self._deviation(np.float64(of_sum), np.float64(of_count))))
+
+    def _deviation(self, of_sum: Any, of_count: Any) -> Any:
         count = math.hypot(self.scale, 12**-0.5)
-        return np.asarray(NORMAL_95 * GRID * np.hypot(self.scale * of_sum, count * of_count))
+        return GRID * np.hypot(self.scale * of_sum, count * of_count)
 
 
 @register("find_then_measure")

@@ -185,7 +185,8 @@ class Pairs:
             return counts
 
         bound = len(self.key_numbers) if most is None else most
-        return reduce(_add, self._in_ranges(count))
+        # Each thread has counts of all keys: in all, these take no more memory than two integers per pair.
+        return reduce(_add, self._in_ranges(count, len(self.key_numbers) // max(1, names)))
 
     def _loops(self) -> Any:
         """Return the compiled loops over pairs; None for few pairs, or where there are none."""
@@ -197,12 +198,13 @@ class Pairs:
             return None
         return load_pair_loops()
 
-    def _in_ranges(self, act: Callable[[int, int], T]) -> list[T]:
-        """Call a function with ranges of the units, one per thread; return its results."""
-        edges = np.linspace(0, len(self.starts) - 1, self.threads + 1).astype(np.int64).tolist()
-        if self.threads == 1:
+    def _in_ranges(self, act: Callable[[int, int], T], most: int | None = None) -> list[T]:
+        """Call a function with ranges of the units, one per thread, of which there are `most`; return its results."""
+        threads = self.threads if most is None else max(1, min(self.threads, most))
+        edges = np.linspace(0, len(self.starts) - 1, threads + 1).astype(np.int64).tolist()
+        if threads == 1:
             return [act(*edges)]
-        with ThreadPoolExecutor(self.threads) as pool:
+        with ThreadPoolExecutor(threads) as pool:
             return list(pool.map(act, edges[:-1], edges[1:]))
 
     def count(self, first: Ints | None = None, most: int | None = None) -> Counted:

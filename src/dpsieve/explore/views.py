@@ -119,7 +119,7 @@ def _plan(files: Files, values: Json) -> Answer:
     facts = side_by_side(*((name, one.preview) for name, one in both))
     facts += [
         [f"expected keys, of {law.total:,}", *keys],
-        ["their share of all pairs", *(f"{s:.1%}" for _, s in expected)],
+        ["their share of all pairs", *(f"{100 * s:.1f} %" for _, s in expected)],
     ]
     compared = [f"{both[1][0]}: {{}}".format] if other is not None else []
 

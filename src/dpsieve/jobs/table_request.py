@@ -44,6 +44,8 @@ class TableRequest(ReleaseRequest):
     @cached_property
     def totals(self) -> "tuple[AnyTotal, ...]":
         """The totals that are asked for."""
+        if self.sums is None and self.means is None:
+            return ()
         from dpsieve.noise.totals import check_totals
 
         return check_totals(self.sums, self.means)

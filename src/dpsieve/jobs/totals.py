@@ -223,6 +223,13 @@ def plan_totals(request: TableRequest, table: Table | None) -> Plan[Any, Release
     return Plan(cost, read, finish, rehearse, check_columns(request, table), describe)
 
 
+def mechanism_of_totals(request: TableRequest) -> tuple[Mechanism, Preview]:
+    """Return the mechanism of a release with totals at a fixed bound, and its preview; reads no data."""
+    plan = plan_totals(request, None)
+    assert isinstance(plan.cost, Composed) and plan.describe is not None
+    return plan.cost.last, plan.describe()
+
+
 def _check_support(request: TableRequest, budget: _Budget, supports_pairs: bool) -> None:
     """Refuse what the engine or the other arguments rule out."""
     if request.rest and request.known_keys is not None:

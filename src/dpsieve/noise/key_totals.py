@@ -43,7 +43,7 @@ from dpsieve.noise.totals import GRID, MOST_TOTALS, Total, centred
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.guarantee import Guarantee, Unit
 from dpsieve.privacy.mechanism import Counting, Outcome, Reader, Reading, check_tokens
-from dpsieve.randomness.cubes import cube_deviation, cube_half_width, cube_radii, cube_tail, within_cubes
+from dpsieve.randomness.cubes import cube_beyond, cube_deviation, cube_half_width, cube_radii, cube_tail, within_cubes
 from dpsieve.randomness.noise import LARGEST_SCALE, laplace_scale
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats, Ints
@@ -190,6 +190,13 @@ class KeyTotals(Counting, Reader):
             return np.ones(lowered.shape)
         return np.where(lowered > 0, _above((self.threshold - GRID * lowered) / self.scale, self.dimensions), 0.0)
 
+    def exact_probability(self, frequencies: ArrayLike) -> Floats:
+        """Return the probability that a key of each true frequency is published with more than an upper end."""
+        least = GRID * self.shift + self.threshold
+        first = first_whole(lambda t: int(self.interval([t])[0][0]) > self.least_count, least, 1 << 60)
+        lowered = np.asarray(frequencies, np.float64) - self.shift
+        return _above((first - GRID * self.shift - GRID * lowered) / self.scale, self.dimensions)
+
     def frequency_at(self, probability: float) -> int:
         """Return the lowest frequency that is published with at least this probability."""
         return first_whole(lambda count: bool(self.reporting_probability([count])[0] >= probability), 1, 10**12)
@@ -200,6 +207,11 @@ class KeyTotals(Counting, Reader):
         largest = np.maximum(a, b)
         ratio = np.divide(np.minimum(a, b), largest, out=np.zeros_like(largest), where=largest > 0)
         return np.asarray(largest * self.scale * np.interp(ratio, _RATIOS, _half_widths(self.dimensions)))
+
+    def noise_beyond(self, of_sum: float, of_count: float, distance: float) -> float:
+        """Return P[|noise of a Y + b N| > distance], for a distance in steps."""
+        a, b = sorted((abs(of_sum), abs(of_count)))
+        return cube_beyond(self.dimensions, a / b, distance / (b * self.scale))
 
     def interval(self, tokens: ArrayLike, level: float = 0.95) -> tuple[Ints, Ints]:
         """Return a confidence interval for the count behind each token, given that the key is published."""

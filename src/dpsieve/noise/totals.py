@@ -26,7 +26,7 @@ where of the count itself only an upper end is known.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -51,6 +51,34 @@ _FINER, _HIGHEST = 20, 38  # bits of a step, and of the largest number, while bo
 Statistic = Literal["sum", "mean"]
 HalfWidth = Callable[[Floats, Floats], Floats]
 """Returns the 95 % half-width of the noise of a Y + b N for factors a and b, in steps."""
+
+
+class TotalsReader(Protocol):
+    """Knows the noise of counts N and centred sums Y."""
+
+    def half_width_of(self, of_sum: Floats, of_count: Floats) -> Floats:
+        """Return the 95 % half-width of the noise of a Y + b N, in steps."""
+
+    def noise_beyond(self, of_sum: float, of_count: float, distance: float) -> float:
+        """Return P[|noise of a Y + b N| > distance], for a distance in steps."""
+
+
+def mean_missed(reader: TotalsReader, units: int, distance: float) -> float:
+    """Return a bound on the probability that the mean of a key is further off than a distance, or null.
+
+    The distance t is in half widths. With noise Z_Y and Z_N, N above zero, and t n G = d, a true mean m gives an error
+    above t only if Z_Y - (m + t) Z_N > d and m + t < 1, as means are clipped; or if Z_Y - (m - t) Z_N < -d and m - t >
+    -1. Both probabilities rise with the absolute value of the factor of Z_N. Let m be from 0 to 1 - t: the factors are
+    at most 1, and max(t, |1 - 2t|); beyond 1 - t only the second counts. The mean is null only if its interval, at -1
+    and at 1, holds both: then N is at most the half-width of Y - N.
+    """
+    steps = units * GRID
+    null = float(reader.half_width_of(np.ones(1), np.ones(1))[0]) + GRID
+    few = reader.noise_beyond(0.0, 1.0, steps - null) / 2 if steps > null else 1.0
+    far = [
+        reader.noise_beyond(1.0, ratio, distance * steps) / 2 for ratio in (1.0, max(distance, abs(1 - 2 * distance)))
+    ]
+    return min(1.0, few + sum(far))
 
 
 def _printable(value: object, name: str) -> str:

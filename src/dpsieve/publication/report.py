@@ -30,6 +30,7 @@ from dpsieve.channels.law import LARGEST_FREQUENCY
 from dpsieve.display import has_only_upper_end, printable, shorten
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import first_whole, minimise
+from dpsieve.noise.totals import table_names
 from dpsieve.privacy.certificate import NOT_COVERED, Certificate
 from dpsieve.privacy.guarantee import Guarantee, rounded_up, shown
 from dpsieve.publication.folders import write_file
@@ -104,7 +105,7 @@ def report_page(made: Publication) -> str:
         reporting=_prose(_reporting_words(curve)),
         certificate=_certificate(made.certificate),
         not_covered=escape(NOT_COVERED),
-        made=_list([(_NOTES.get(name, _spaced(name)), value) for name, value in _flat(notes) if value != ""]),
+        made=_list([(_NOTES.get(name, name.replace("_", " ")), value) for name, value in _flat(notes) if value != ""]),
         parameters=_list(_parameters(made)),
         version=escape(dpsieve.__version__),
     )
@@ -121,10 +122,8 @@ def title(made: Publication) -> str:
     if statistic:
         of = made.table.column("name").to_pylist()
         shown = f"{len(of):,} columns" if len(of) > _NAMES else ", ".join(of)
-        several = "s" if len(of) > 1 else ""
-        return printable(
-            f"{'Quantile' if statistic == 'quantile' else statistic.capitalize()}{several} {_OF[statistic]}{shown}"
-        )
+        what = f"{statistic.capitalize()}{'s' if len(of) > 1 else ''}"
+        return printable(f"{what} {_OF[statistic]}{shown}")
     if made.kind in ("top_k", "hitting_set") and len(made):
         keys = "1 key" if len(made) == 1 else f"{len(made):,} keys"
         which = f"most common {keys}" if made.kind == "top_k" else f"{keys} that reach most units"
@@ -148,18 +147,15 @@ def _read_out(made: Publication) -> str:
     if statistic:
         value, name = f"{first['value']:,.6g}", shorten(first["name"])
         what = f"the {name} quantile" if statistic == "quantile" else f"the {statistic} of {name}"
-        if first.get("low") is not None:
-            return f"Read the first row as: {what} is about {value}, from {first['low']:,.6g} to {first['high']:,.6g}."
-        return f"Read the first row as: {what} is about {value}."
+        ends = "" if first.get("low") is None else f", from {first['low']:,.6g} to {first['high']:,.6g}"
+        return f"Read the first row as: {what} is about {value}{ends}."
     if not isinstance(made, Release) or first.get("count") is None or "low" not in first:
         return ""
     key = ", ".join(shorten(first[name]) for name in _key_names(made))
     about = f"about {first['count']:,} ({first['low']:,} to {first['high']:,} with 95 % confidence)"
-    each = (
-        f", counting {re.split('[:;]', made.notes.contribution)[0]} per unit"
-        if made.notes.contribution.startswith("at most")
-        else ""
-    )
+    keys, _, rows = re.split("[:;]", made.notes.contribution)[0].partition(", ")
+    each = f", counting {keys} per unit" if keys.startswith("at most") else ""
+    each += f", {rows.partition(', ')[0]}" if each and "rows each" in rows else ""
     return f"Read a row as: the count of {key!r} is {about}{each}."
 
 
@@ -198,7 +194,7 @@ def _factor(promise: Guarantee) -> str:
 def _facts(made: Publication, curve: dict[str, Any] | None) -> list[tuple[str, str]]:
     """Return the key facts."""
     promise, adds = made.guarantee, made.notes.contribution
-    facts = [("epsilon", shown(promise.epsilon)), ("delta", shown(promise.delta)), ("protects", promise.unit)]
+    facts = [("epsilon", rounded_up(promise.epsilon)), ("delta", rounded_up(promise.delta)), ("protects", promise.unit)]
     facts += [("a unit adds", re.split("[:;]", adds)[0])] if adds else []
     bounds: tuple[tuple[float, float], ...] = getattr(made.notes, "bounds", ())
     shown_bounds = [f"{low:g} to {high:g}" for low, high in dict.fromkeys(bounds)]
@@ -266,6 +262,11 @@ def _columns(made: Publication) -> list[dict[str, Any]]:
     if isinstance(made, Release) and {"low", "high"} <= ends.keys():
         pairs = zip(ends["low"]["values"], ends["high"]["values"], strict=True)
         ends["low"]["values"] = [None if has_only_upper_end(low, high, made.least) else low for low, high in pairs]
+    for value, low, high in table_names(made.totals, keys) if isinstance(made, Release) else ():
+        if {low, high} <= ends.keys():
+            name = f"95 % interval of {value}"
+            ends[low] |= {"name": name, "kind": "interval", "highs": ends[high]["values"]}
+            columns.remove(ends[high])
     return columns
 
 
@@ -365,7 +366,7 @@ def _parameters(made: Publication) -> list[tuple[str, str]]:
     drawn = {"drawn": dict(made.drawn)} if made.drawn else {}
     lines = list(_flat({**made.mechanism.to_json(), **drawn}))
     more = [("more", "in release.json of the saved release")] if len(lines) > _LINES else []
-    return [(_spaced(name), value) for name, value in lines[:_LINES]] + more
+    return [(name.replace("_", " "), value) for name, value in lines[:_LINES]] + more
 
 
 def _flat(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
@@ -386,10 +387,6 @@ def _words(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return {None: "none", True: "yes", False: "no"}[value]
     return shown(value) if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def _spaced(name: str) -> str:
-    return name.replace("_", " ")
 
 
 def _certificate(certificate: Certificate) -> str:

@@ -118,15 +118,15 @@ def cube_half_width(dimensions: int, ratio: float, level: float) -> float:
     m, low, high = abs(ratio), 0.0, 100.0 + 4.0 * dimensions
     while high - low > 1e-12 * high:
         middle = (low + high) / 2
-        low, high = (low, middle) if _beyond(dimensions, m, middle) <= 1 - level else (middle, high)
+        low, high = (low, middle) if cube_beyond(dimensions, m, middle) <= 1 - level else (middle, high)
     return high
 
 
-def _beyond(dimensions: int, m: float, h: float) -> float:
-    """Return P[|Z_1 + m Z_2| > h], in scales."""
+def cube_beyond(dimensions: int, ratio: float, distance: float) -> float:
+    """Return P[|Z_1 + ratio * Z_2| > distance], in scales, for noise of a large scale and 0 <= ratio <= 1."""
     from scipy.special import gammaincc
 
-    d = dimensions
+    d, m, h = dimensions, ratio, distance
 
     def moment(power: int, above: float) -> float:
         """Return E[r^-power; r > above] for a gamma variable of shape d + 1."""

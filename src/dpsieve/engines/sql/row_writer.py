@@ -193,6 +193,11 @@ class _Writer(RowValues):
             return Value(f"({self.call('strpos', text, inside)} > 0)", BOOLEAN)
         return Value(self.call("contains", text, inside), BOOLEAN)
 
+    def _unless_whole(self, double: str, sql: str) -> str:
+        """Return the number itself from 2^53 on: Spark's floor and ceil are 64-bit integers, and fail beyond."""
+        low, high = (f"CAST('{sign}9007199254740992' AS DOUBLE)" for sign in ("-", ""))
+        return f"(CASE WHEN {double} >= {low} AND {double} <= {high} THEN {sql} ELSE {double} END)"
+
     def _computed(self, name: str, node: Any) -> Value:
         if name == "Neg" and (value := self.value(node.this)).constant is not None and value.kind in NUMBERS:
             negative = -value.constant
@@ -208,7 +213,8 @@ class _Writer(RowValues):
                 return Value(call("-", double) if self.duckdb else f"(-{double})", NUMBER)
             decimals = node.args.get("decimals") if name == "Round" else None
             more = () if decimals is None else (str(self.number_in(decimals, 0, 9)),)
-            return Value(self.as_kind(Value(self.safe(self.call(name.lower(), double, *more)), ""), NUMBER), NUMBER)
+            sql = self.as_kind(Value(self.safe(self.call(name.lower(), double, *more)), ""), NUMBER)
+            return Value(self._unless_whole(double, sql) if self.spark and name in ("Floor", "Ceil") else sql, NUMBER)
         other = self.wanted(node.expression, *NUMBERS)
         kind = INTEGER if one.kind == other.kind == INTEGER and name != "Div" else NUMBER
         left, right = self.cast(one.sql, self.type(kind)), self.cast(other.sql, self.type(kind))

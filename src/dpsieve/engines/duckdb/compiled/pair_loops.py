@@ -121,7 +121,7 @@ def settle(part, chains, parts, units, keys, most, salt, scratch):
         units, keys: what is known of them, see `pairs.Values`; each with the numbers of each thread.
         most: the bound.
         salt: the key of hashes in tables.
-        scratch: see `pairs._scratch`.
+        scratch: see `pairs.make_scratch`.
     """
     pair_units, pair_keys, orders, sizes, words, who, starts, ends, own_keys, own_orders, bases, table, waiting = (
         scratch

@@ -35,6 +35,7 @@ from dpsieve.types import Bools, Ints, Words
 _FIRST_VALUES = 1 << 16  # a power of two
 _BLOCKS_AT_ONCE = 1 << 11  # 6 MiB
 _PAIRS_OF_A_PART, _MOST_BITS = 1 << 15, 11
+_SCRATCH_OF_A_PAIR = 104  # bytes of `make_scratch`, at most
 _MOST_KEYS = (1 << 31) - 1
 _NOTHING = np.empty(0, np.uint64)
 _UNEXPECTED = (Unavailable, pa.ArrowException, MemoryError, RuntimeError)  # the last where no thread can be started
@@ -71,9 +72,10 @@ def read_pairs(job: Job, database: OwnDatabase) -> Pairs | None:
         with ThreadPoolExecutor(database.threads) as pool:
             each: Each = lambda act, numbers: list(pool.map(act, numbers))  # noqa: E731
             collected = _collect(job, database)
+            counts = _count_parts(collected, database.memory // 2, each)
             units = _values([part.units for part in collected], _MOST_KEYS, each)
             keys = _values([part.keys for part in collected], 0 if listed is None else len(listed), each)
-            starts, numbers, present = _bound_parts(collected, units, keys, task.contribution.keys, each)
+            starts, numbers, present = _bound_parts(collected, counts, units, keys, task.contribution.keys, each)
             # The number of rows that a file claims to have does not bound the number of units.
             if (len(starts) - 1) * max(task.weights) >= 2**63:
                 return None
@@ -147,14 +149,35 @@ def _values(tables: list[Numbered | None], count: int, each: Each) -> _Values:
     return _Values(merged.total, merged.words, used[0].blocks if used[0].is_text else None, known, merged.numbers)
 
 
+def _count_parts(collected: list["_Collected"], memory: int, each: Each) -> Ints:
+    """Return the number of pairs of each part; give up where the threads cannot bound the largest in this memory.
+
+    All pairs of a unit are in one part, so one unit may have most of the pairs. Repeated ones are dropped first.
+    """
+    threads = range(len(collected))
+
+    def count() -> Ints:
+        return np.asarray(np.sum(each(lambda i: pair_loops.count_pairs(collected[i].chains), threads), axis=0))
+
+    def fit(counts: Ints) -> bool:
+        return int(np.sort(counts)[-len(threads) :].sum()) * _SCRATCH_OF_A_PAIR <= memory
+
+    counts = count()
+    if not fit(counts):
+        each(lambda i: collected[i].compact(), threads)
+        counts = count()
+        if not fit(counts):
+            raise Unavailable
+    return counts
+
+
 def _bound_parts(
-    collected: list["_Collected"], units: _Values, keys: _Values, most: int, each: Each
+    collected: list["_Collected"], counts: Ints, units: _Values, keys: _Values, most: int, each: Each
 ) -> tuple[Ints, NDArray[np.int32], Bools]:
     """Return starts and keys of the units, and which keys some unit keeps: those alone have numbers, but for a list."""
     first, places = collected[0], keys.words is _NOTHING
     unit_side = (*units.for_loops, first.salt_hash, np.uint64(first.mask))
     chains = np.array([part.chains.ctypes.data for part in collected])
-    counts = np.sum(each(lambda i: pair_loops.count_pairs(collected[i].chains), range(len(collected))), axis=0)
     ends, largest = np.cumsum(counts), int(counts.max())
     sizes, kept_keys = (np.empty(int(ends[-1]), np.int32) for _ in range(2))
     made, present, parts = (
@@ -197,7 +220,11 @@ def make_scratch(pairs: int) -> tuple[NDArray[Any], ...]:
     # The units, keys and orders of the pairs, sizes, units, ranks of the units, starts, ends, keys, orders, hashes.
     kinds = (u64, i32, u64, i32, u64, i32, i64, i64, i32, u64, u64)
     buffers = [np.empty(pairs + 1, kind) for kind in kinds]
-    return *buffers, np.empty(4 << pairs.bit_length(), i32), np.empty((64, 2), i64)
+    return *buffers, _make_table(pairs), np.empty((64, 2), i64)
+
+
+def _make_table(pairs: int) -> NDArray[np.int32]:
+    return np.empty(4 << pairs.bit_length(), np.int32)
 
 
 class _Collected:
@@ -252,8 +279,9 @@ class _Collected:
     def compact(self) -> bool:
         """Drop repeated pairs; return whether at most half of the pairs remain."""
         counts = pair_loops.count_pairs(self.chains)
-        scratch = make_scratch(int(counts.max()))
-        remain = pair_loops.compact(self.chains, self._store, self.salt, scratch[0], scratch[1], scratch[-2])
+        largest = int(counts.max())
+        scratch = np.empty(largest, np.uint64), np.empty(largest, np.int32), _make_table(largest)
+        remain = pair_loops.compact(self.chains, self._store, self.salt, *scratch)
         return int(2 * remain) <= int(counts.sum())
 
 
