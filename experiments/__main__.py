@@ -62,7 +62,8 @@ def show_list(chosen: list[Experiment]) -> None:
     """Print a line per experiment."""
     runs = read_runs()
     for one in chosen:
-        stored = f"stored, {runs[one.name]['seconds']:.0f} s" if one.name in runs else "not stored"
+        seconds = f", {runs[one.name]['seconds']:.0f} s of a processor" if one.name in runs else ""
+        stored = f"stored{seconds}" if one.numbers.exists() else "not stored"
         print(f"{one.name:32} {one.paper:21} {one.figure:32} {stored}")
 
 

@@ -99,7 +99,7 @@ def _section(one: Experiment, verdicts: list[Verdict] | None, runs: dict[str, di
     how = (
         f"{run['seconds']:.0f} seconds of a processor, version {run['version']}"
         if run
-        else "stored by an earlier version"
+        else "time not recorded"
     )
     data = of_data(read_rows(one.numbers))
     where = "" if data == "none" else f", data: {data}"
