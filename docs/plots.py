@@ -26,10 +26,17 @@ from dpsieve.testing import insecure_source
 FOLDER = Path(__file__).parent / "img"
 STATIC = Path(__file__).parent / "static"
 ONE_THREAD = ds.engines.DuckDB(threads=1)  # with one thread a seed decides the whole release
+SIZE = {"width": 340, "height": 200}  # small, so that two fit beside each other and text stays legible
 COLOURS = ["#1b6ca8", "#d1495b", "#edae49", "#66a182", "#2e4057", "#8d6a9f"]
 
-
 Reporting = Callable[[NDArray[np.int64]], NDArray[np.float64]]
+
+
+def save(chart: alt.Chart | alt.LayerChart, name: str) -> None:
+    """Write a picture, with its legend below: browsers take other fonts, and cut off text that is wider with them."""
+    chart = chart.configure_legend(orient="bottom", direction="vertical", labelLimit=0, labelFontSize=11, offset=6)
+    chart = chart.configure_axis(labelOverlap="greedy", labelSeparation=8, labelFontSize=11, titleFontWeight="normal")
+    chart.configure_title(fontSize=12, anchor="start").save(FOLDER / f"{name}.svg")
 
 
 def reporting(lines: Mapping[str, Reporting], last: int, title: str) -> alt.Chart:
@@ -40,7 +47,7 @@ def reporting(lines: Mapping[str, Reporting], last: int, title: str) -> alt.Char
         for name, line in lines.items()
     ]
     return (
-        alt.Chart(pa.concat_tables(rows), title=title, width=520, height=260)
+        alt.Chart(pa.concat_tables(rows), title=title, **SIZE)
         .mark_line(strokeWidth=2)
         .encode(
             alt.X("frequency:Q", title="true frequency (units that hold the key)"),
@@ -62,9 +69,9 @@ def row_shapes(frequency: int, last: float) -> alt.Chart:
             for a, b, m in zip(left.tolist(), right.tolist(), row.mass.tolist(), strict=True)
             if b - a > 1e-4
         ]
-    title = f"The token of a key of frequency {frequency} (epsilon 0.5, delta 0.01)"
+    title = f"Tokens of frequency {frequency} (epsilon 0.5, delta 0.01)"
     return (
-        alt.Chart(pa.Table.from_pylist(rows), title=title, width=520, height=180)
+        alt.Chart(pa.Table.from_pylist(rows), title=title, **SIZE)
         .mark_rect(opacity=0.55)
         .encode(
             alt.X("from:Q", title="token", scale=alt.Scale(domain=[0, last])),
@@ -89,7 +96,7 @@ def curves(
 ) -> alt.Chart:
     """Plot lines: the columns are named as the axes are to be."""
     return (
-        alt.Chart(pa.Table.from_pylist(rows), title=title, width=520, height=260)
+        alt.Chart(pa.Table.from_pylist(rows), title=title, **SIZE)
         .mark_line(strokeWidth=2)
         .encode(
             alt.X(f"{across}:Q", scale=scales.get("x", alt.Undefined)),
@@ -105,8 +112,8 @@ def counts_by_rank(release: ds.Release) -> alt.Chart:
     ranks = [{"rank": rank, **row} for rank, row in enumerate(rows, 1) if rank <= 20 or rank % 10 == 0]
     points = alt.Chart(
         pa.Table.from_pylist([{name: row[name] for name in ("rank", "count", "low", "high")} for row in ranks]),
-        title="Released counts of made-up searches by rank (epsilon 1, delta 1e-8)", width=520, height=260,
-    ).encode(alt.X("rank:Q", scale=alt.Scale(type="log")))  # fmt: skip
+        title="Released counts by rank (epsilon 1, delta 1e-8)", **SIZE,
+    ).encode(alt.X("rank:Q", scale=alt.Scale(type="log", nice=False)))  # fmt: skip
     band = points.mark_area(opacity=0.3, color=COLOURS[0]).encode(
         alt.Y("low:Q", scale=alt.Scale(type="log"), title="count, 95 % interval"), alt.Y2("high:Q")
     )
@@ -125,8 +132,8 @@ def bounding(log: pa.Table) -> alt.Chart:
         counts = dict(zip(table["query"].to_pylist(), table["count"].to_pylist(), strict=True))
         rows.append({"keys per user": bound, "users": counts[key], "line": "released count"})
         rows.append({"keys per user": bound, "users": true, "line": "users with the key"})
-    title = "The count of the most common made-up search, by the bound on keys per user"
-    return curves(rows, "keys per user", "users", "line", title, x=alt.Scale(type="log"))
+    title = "Count of a common key, by the bound on keys per user"
+    return curves(rows, "keys per user", "users", "line", title, x=alt.Scale(type="log", nice=False))
 
 
 def odds() -> alt.Chart:
@@ -146,7 +153,7 @@ def odds() -> alt.Chart:
         "epsilon",
         "after, %",
         "belief",
-        "The most that an attacker may believe after a release",
+        "The most that an attacker may believe",
         y=alt.Scale(domain=[0, 100]),
     )
 
@@ -158,9 +165,7 @@ def budgets() -> alt.Chart:
         composed = Composition([Approximate(0.1, 1e-9, count=releases)]).epsilon(1e-6)
         rows.append({"releases": releases, "epsilon of all": 0.1 * releases, "line": "sum of epsilons"})
         rows.append({"releases": releases, "epsilon of all": composed, "line": "composed, fixed in advance"})
-    return curves(
-        rows, "releases", "epsilon of all", "line", "What releases of (0.1, 1e-9) cost together, at delta 1e-6"
-    )
+    return curves(rows, "releases", "epsilon of all", "line", "Cost of releases of (0.1, 1e-9), at delta 1e-6")
 
 
 def units_needed() -> alt.Chart:
@@ -170,10 +175,8 @@ def units_needed() -> alt.Chart:
         for keys in (1, 10, 100)
         for epsilon in (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0)
     ]
-    log = alt.Scale(type="log")
-    return curves(
-        rows, "epsilon", "units", "keys", "Units that a key needs for an even chance (delta 1e-8)", x=log, y=log
-    )
+    log = alt.Scale(type="log", nice=False)
+    return curves(rows, "epsilon", "units", "keys", "Units for an even chance (delta 1e-8)", x=log, y=log)
 
 
 def sketched(log: pa.Table) -> alt.Chart:
@@ -191,9 +194,9 @@ def sketched(log: pa.Table) -> alt.Chart:
             {"true count": count, "counter": max(1, sketch.estimate(key)), "sketch": f"{counters:,} counters"}
             for key, count in common[:400:4]
         ]
-    log_scale, title = alt.Scale(type="log"), "Counters of a sketch before noise (1 stands for 0)"
+    log_scale, title = alt.Scale(type="log", nice=False), "Counters before noise (1 stands for 0)"
     return (
-        alt.Chart(pa.Table.from_pylist(rows), title=title, width=520, height=260)
+        alt.Chart(pa.Table.from_pylist(rows), title=title, **SIZE)
         .mark_point(size=18)
         .encode(
             alt.X("true count:Q", scale=log_scale),
@@ -274,19 +277,19 @@ def main() -> None:
         "optimal, budget divided": divided.reporting_probability,
     }
     FOLDER.mkdir(exist_ok=True)
-    reporting(usual, 40, "No sampling, epsilon 1, delta 1e-8").save(FOLDER / "reporting.svg")
-    reporting(small, 80, "No sampling, epsilon 0.1, delta 0.01").save(FOLDER / "reporting-small.svg")
-    reporting(sampled, 250, "ppswor(0.01), epsilon 0.1, delta 0.001").save(FOLDER / "reporting-sampled.svg")
-    reporting(several, 240, "Ten keys a unit, epsilon 1, delta 1e-8").save(FOLDER / "reporting-several.svg")
-    row_shapes(20, 20.0).save(FOLDER / "row.svg")
+    save(reporting(usual, 40, "No sampling, epsilon 1, delta 1e-8"), "reporting")
+    save(reporting(small, 80, "No sampling, epsilon 0.1, delta 0.01"), "reporting-small")
+    save(reporting(sampled, 250, "ppswor(0.01), epsilon 0.1, delta 0.001"), "reporting-sampled")
+    save(reporting(several, 240, "Ten keys per unit, epsilon 1, delta 1e-8"), "reporting-several")
+    save(row_shapes(20, 20.0), "row")
     log = query_log(200_000, 20_000, source=insecure_source(1))
     asked = {"key": "query", "privacy_unit": "user_id", "epsilon": 1.0, "delta": 1e-8, "engine": ONE_THREAD}
-    counts_by_rank(ds.release(log, source=insecure_source(2), **asked)).save(FOLDER / "counts.svg")  # type: ignore[arg-type]
-    bounding(log).save(FOLDER / "bounding.svg")
-    odds().save(FOLDER / "odds.svg")
-    budgets().save(FOLDER / "budgets.svg")
-    units_needed().save(FOLDER / "units-needed.svg")
-    sketched(log).save(FOLDER / "sketch.svg")
+    save(counts_by_rank(ds.release(log, source=insecure_source(2), **asked)), "counts")  # type: ignore[arg-type]
+    save(bounding(log), "bounding")
+    save(odds(), "odds")
+    save(budgets(), "budgets")
+    save(units_needed(), "units-needed")
+    save(sketched(log), "sketch")
     steps = [
         ("request", "validated once"), ("plan", "public numbers"), ("engine", "reads, bounds"),
         ("ledger", "entry is durable"), ("finish", "chooses, draws"), ("publication", "certified"),

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import real_data
 import skewed_data
 from discovery_data import load, made
-from scipy.sparse import csr_matrix
 
 from dpsieve.engines.true_data import Pairs
 
@@ -106,17 +106,13 @@ def pairs(name: str, small: bool = False) -> tuple[str, Pairs]:
     """Return a set of users by its name in discovery_data.py, or a synthetic one of its shape."""
     if small:
         return "synthetic users", made(400, 60, 1_200, 1, 1.0, 1, 1.0, 5)
-    if name in FILES and not find_file(FILES[name]):
+    if name in FILES and not (real_data.find(name) or find_file(FILES[name])):
         return f"{name} (made up)", made(*SHAPES_OF_REAL[name])
     return name, load(name)
 
 
 def baskets_of_columns(name: str, small: bool = False) -> tuple[str, Any]:
-    """Return the rows of Kosarak or POS as a sparse matrix: kosarak.dat, pos.dat, or synthetic rows of their size."""
-    file = find_file(f"{name.lower()}.dat")
-    if not file or small:
+    """Return the rows of Kosarak or POS as a sparse matrix: the real ones, or synthetic rows of their size."""
+    if small or not real_data.find(name):
         return f"synthetic {name}", skewed_data.baskets(RNG, name, 0.002 if small else 1.0)
-    rows = [np.unique(np.array(line.split(), np.int64)) for line in file.read_text().splitlines() if line.strip()]
-    starts = np.append(0, np.cumsum([len(row) for row in rows]))
-    _, columns = np.unique(np.concatenate(rows), return_inverse=True)
-    return name, csr_matrix((np.ones(len(columns)), columns, starts))
+    return name, real_data.as_matrix(real_data.read(name))

@@ -1,13 +1,13 @@
 """The data of the figures on discovery, and trials of mechanisms on it.
 
-Figures and table of Dick, Joseph and Raman, 'Missing Mass for Differentially Private Domain Discovery' (2026). Of their
-data, Amazon Magazine is at hand. In place of the others stand made-up sets of their shape: the numbers of users, items
-and entries of their table 1 (a tenth of each for Reddit and Movie Reviews, so that a figure takes minutes), set sizes
-that are log-normal, and items that follow a Zipf-Mandelbrot law. The spread of sizes and the law of items are our
-choice, since the text shows them as pictures only. Three more real sets are shown beside them: retail, Gowalla and the
-lines of Shakespeare.
+Figures and table of Dick, Joseph and Raman, 'Missing Mass for Differentially Private Domain Discovery' (2026). Their
+data sets are read where the user has them (`real_data` lists files and formats). In place of a missing one stands a
+made-up set of its shape, which says so in its name: users, items and entries of table 1 (a tenth of each for Reddit and
+Movie Reviews, so that a figure takes minutes), set sizes that are log-normal, and items that follow a Zipf-Mandelbrot
+law. The spread of sizes and the law of items are our choice, since the text shows them as pictures only. Three more
+real sets are shown beside them: retail, Gowalla and the lines of Shakespeare.
 
-The folder DPSIEVE_DATA holds amazon_Magazine_Subscriptions.csv, retail.dat, gowalla_all.txt.gz and shakespeare/*.txt.
+The folder DPSIEVE_DATA holds those of `real_data`, retail.dat, gowalla_all.txt.gz and shakespeare/*.txt.
 """
 
 import gzip
@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import real_data
 
 from dpsieve.engines.true_data import Pairs
 from dpsieve.types import Ints
@@ -38,8 +39,16 @@ SHAPES: dict[str, tuple[int, int, int, int, float, int, float, int]] = {
     "Steam Games (made up)": (12_393, 5_155, 128_804, 1, 1.6, 1, 1.1, 10),
     "Amazon Pantry (made up)": (247_659, 10_814, 447_399, 1, 0.9, 1, 0.9, 20),
 }
-LARGE = ["Reddit (made up, 1/10)", "Amazon Games (made up)", "Movie Reviews (made up, 1/10)"]
-SMALL = ["Steam Games (made up)", "Amazon Magazine", "Amazon Pantry (made up)"]
+
+
+def named(shape: str) -> str:
+    """Return the name of the real set where its file is at hand, else that of its stand-in."""
+    real_name = shape.partition(" (made up")[0]
+    return real_name if real_data.find(real_name) else shape
+
+
+LARGE = [named(name) for name in ("Reddit (made up, 1/10)", "Amazon Games (made up)", "Movie Reviews (made up, 1/10)")]
+SMALL = [named(name) for name in ("Steam Games (made up)", "Amazon Magazine", "Amazon Pantry (made up)")]
 MORE = ["retail", "Gowalla", "Shakespeare lines"]
 
 
@@ -50,13 +59,9 @@ def load(name: str) -> Pairs:
 
 def real(name: str) -> Pairs:
     """Return a real set; a unit is a user, a basket or a line with a word in it."""
+    if name in real_data.SETS:
+        return real_data.read(name)
     folder = Path(os.environ.get("DPSIEVE_DATA") or sys.exit("Set DPSIEVE_DATA to the folder with the data."))
-    if name == "Amazon Magazine":
-        users: dict[str, list[str]] = {}
-        for line in (folder / "amazon_Magazine_Subscriptions.csv").read_text().splitlines():
-            item, user, *_ = line.split(",")
-            users.setdefault(user, []).append(item)
-        return Pairs.of(users.values())
     if name == "retail":
         return Pairs.of(line.split() for line in (folder / "retail.dat").read_text().splitlines() if line.strip())
     if name == "Gowalla":

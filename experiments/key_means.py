@@ -5,9 +5,10 @@
 The file has lines of product, user, rating and anything else, such as amazon_Magazine_Subscriptions.csv; epsilon is 1,
 delta 1e-8, bounds are 1 to 5. A user's ratings of one product are averaged before anything else, so that all tools
 start from the same rows. The error of a mean is its distance from the mean of all these rows, over the products with at
-least 100 of them that are published. Peers run in the environments of `make .venv-peer-pipelinedp/.done` and `.venv-
-peer-opendp/.done`, with both kinds of noise and some bounds on the products per user; 'best' is the setting with the
-least error. dpsieve runs with fixed bounds, and with its default, which chooses the bound privately.
+least 100 of them that are published. Peers run where `make .venv-peer-pipelinedp/.done` and `make .venv-peer-
+opendp/.done` have built their environments, with both kinds of noise and some bounds on the products per user; 'best'
+is the setting with the least error. dpsieve runs with fixed bounds, and with its default, which chooses the bound
+privately.
 
 The last lines compare the numbers of published products of any size with those of the same release without a mean.
 """
@@ -56,6 +57,8 @@ def ours(rows: Any, **options: Any) -> list[Means]:
 def peers(rows: Any, tool: str, keys: int, noise: str) -> list[Means]:
     """Return the same of a peer."""
     python, job = ROOT / f".venv-peer-{tool}/bin/python", ROOT / f"benchmarks/peers/key_means_{tool}_job.py"
+    if not python.exists():
+        return []
     with tempfile.TemporaryDirectory() as folder:
         pq.write_table(rows, f"{folder}/rows.parquet")
         how = [f"{folder}/rows.parquet", str(keys), noise, str(RUNS), str(LOW), str(HIGH)]

@@ -1,9 +1,13 @@
-"""Rows whose coordinates differ much in spread, as in chapter 5 of Lebeda's thesis; made up, and new in every run."""
+"""Rows whose coordinates differ much in spread, as in chapter 5 of Lebeda's thesis.
+
+They are made up, and new in every run; Kosarak and POS are read where their files are at hand.
+"""
 
 import math
 from typing import Any
 
 import numpy as np
+import real_data
 from scipy.sparse import csr_matrix
 
 from dpsieve.types import Floats
@@ -30,11 +34,15 @@ def two_kinds(rng: np.random.Generator, rows: int, size: int, alpha: float) -> F
 
 
 def baskets(rng: np.random.Generator, name: str, part: float = 1.0) -> Any:
-    """Return sparse binary rows with the size and about the skew of a real set; log sizes of rows have deviation 1.
+    """Return the sparse binary rows of a real set, if its file is at hand (`real_data`), else of a stand-in.
+
+    The stand-in has the size and about the skew of the real set; log sizes of its rows have deviation 1.
 
     Pairs (row, column) are drawn independently, twice as many as are needed; of those that differ, some are kept. The
     skew is such that as few columns as in the real set have a variance above the floor d^(-2/5).
     """
+    if part == 1.0 and real_data.find(name):
+        return real_data.as_matrix(real_data.read(name))
     rows, size, ones, skew, head = BASKETS[name]
     rows, ones = int(rows * part), int(ones * part)
     row = np.repeat(np.arange(rows), rng.poisson(_share(rng.lognormal(0, 1, rows)) * ones * _MORE))

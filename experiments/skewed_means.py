@@ -3,8 +3,8 @@
 'thesis' and 'best' are PLAN. 'rotated' is the thesis's baseline, instance-optimal mean estimation; 'shifted' is the
 same without its rotation and with the best settings known here: for binary rows a sensitivity of sqrt(2) C, and
 clipping that balances bias and noise. 'gaussian' is the Gaussian mechanism on the whole box. On Kosarak and POS
-'rotated' takes minutes a run (26 in the thesis) and is left out. Those are read from kosarak.dat and pos.dat, one row a
-line, or made up, see skewed_data.py.
+'rotated' takes minutes a run (26 in the thesis) and is left out. Those are read where their files are at
+hand (real_data.py), or synthetic (skewed_data.py).
 
 'few' marks settings where the preview says from public numbers that there are too few rows; all modes but 'thesis' are
 refused there, and their error is what they fall back to. Errors in A and B are those of the mean of the distribution,

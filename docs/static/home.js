@@ -3,7 +3,9 @@
 document.addEventListener("DOMContentLoaded", () => {
   const place = document.getElementById("reporting");
   if (!place) return;
-  const width = 640, height = 260, left = 46, right = 12, top = 12, bottom = 40;
+  const svg = place.querySelector("svg");
+  const width = Math.max(300, Math.min(svg.clientWidth, 760)), height = 260, left = 46, right = 12, top = 12, bottom = 40;
+  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
   const { epsilons, units, chances } = REPORTING;
   const control = (name) => place.querySelector(`[name="${name}"]`);
   const output = place.querySelector("output");
@@ -11,7 +13,6 @@ document.addEventListener("DOMContentLoaded", () => {
   const x = (count) => left + (Math.log10(count) / largest) * (width - left - right);
   const y = (chance) => top + (1 - chance / 1000) * (height - top - bottom);
 
-  const svg = place.querySelector("svg");
   const draw = (kind, attributes, text) => {
     const made = document.createElementNS("http://www.w3.org/2000/svg", kind);
     for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);

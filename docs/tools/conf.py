@@ -7,6 +7,8 @@ extensions = ["myst_parser"]
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["tools", "static"]
 
+smartquotes = False  # options, names and messages are copied from pages
+
 myst_enable_extensions = ["attrs_block"]
 myst_heading_anchors = 4  # links to sections are checked
 
@@ -17,6 +19,7 @@ html_css_files = ["site.css"]
 html_js_files = ["search.js"]
 html_copy_source = False
 html_show_sourcelink = False
+pygments_dark_style = "github-dark"
 html_theme_options = {"footer_icons": []}
 templates_path: list[str] = []
 

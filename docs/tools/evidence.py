@@ -56,8 +56,8 @@ Delta is 1e-8, with a million clients or the words of Shakespeare's works, as in
 figure are means of ten runs. [More on clients](federated.md).""",
     "thesis": """\
 Chapter 3 has no figure and no table, so each of its statements has an experiment. Kosarak and POS are synthetic
-unless `kosarak.dat` and `pos.dat` are in the data folder. Guides and proofs: [sparse vectors](vectors.md),
-[streams](streams.md), [sums and means](means.md). Tables 2.1 and 5.D have no numbers to compare: the first is
+unless their files are in the data folder (`experiments/real_data.py` lists all). Guides and proofs:
+[sparse vectors](vectors.md), [streams](streams.md), [sums and means](means.md). Tables 2.1 and 5.D have no numbers to compare: the first is
 informal, the second lists settings, which the experiments use.""",
     "missing mass": """\
 Of the six sets only Amazon Magazine is here; sets of the sizes of table 1 stand for the others (a tenth of Reddit
@@ -96,11 +96,7 @@ def _section(one: Experiment, verdicts: list[Verdict] | None, runs: dict[str, di
     if verdicts is None:
         return f"{head}`{one.name}`: nothing is stored.\n"
     run = runs.get(one.name)
-    how = (
-        f"{run['seconds']:.0f} seconds of a processor, version {run['version']}"
-        if run
-        else "time not recorded"
-    )
+    how = f"{run['seconds']:.0f} seconds of a processor, version {run['version']}" if run else "time not recorded"
     data = of_data(read_rows(one.numbers))
     where = "" if data == "none" else f", data: {data}"
     lines = [head, f"`{one.name}`: [numbers]({RESULTS}/{one.numbers.name}), {how}{where}.\n"]

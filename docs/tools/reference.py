@@ -25,6 +25,7 @@ ERRORS = {
     name: kind for name, kind in vars(errors).items() if inspect.isclass(kind) and kind.__module__ == errors.__name__
 }
 TITLES = {"python": "Python", "commands": "Commands", "errors": "Errors"}
+_WIDTH = 84  # of a command in a page
 SECTIONS = {"Args", "Returns", "Raises", "Attributes", "Yields", "Fields"}
 
 
@@ -238,7 +239,7 @@ def command_pages() -> dict[str, str]:
 
 
 def _command(words: str, command: Any) -> str:
-    about, _, example = inspect.cleandoc(command.help or "").partition("Example: ")
+    about, shown = _examples(inspect.cleandoc(command.help or ""))
     if not about.strip():
         raise ValueError(f"{words} has no help")
     context = command.make_context(words, [], resilient_parsing=True)
@@ -247,12 +248,35 @@ def _command(words: str, command: Any) -> str:
     options = [one for one in parameters if one.param_type_name == "option"]
     usage = " ".join([words, *(f"[{one.name}]" if not one.required else str(one.name) for one in given), "[options]"])
     text = f"# {words}\n\n{markdown(about)}\n\n```text\n{usage}\n```\n"
-    if example:
-        shown = re.sub(r"\s+", " ", example).strip()
-        text += f"\n**Example**\n\n```console\n$ {shown}\n```\n"
+    for title, example in shown:
+        text += f"\n**{title}**\n\n```console\n$ {_broken(example)}\n```\n"
     rows = [f"| `{one.name}` | {'required' if one.required else ''} | {_cell(one.help)} |" for one in given]
     rows += [f"| {_option(one, context)} | {_default(one)} | {_cell(one.help)} |" for one in options]
     return f"{text}\n| option | default | meaning |\n|---|---|---|\n" + "\n".join(rows) + "\n"
+
+
+def _examples(about: str) -> tuple[str, list[tuple[str, str]]]:
+    """Return a help text without its examples, and these: a title and a command each."""
+    text, _, example = about.partition("Example: ")
+    first, *others = (re.sub(r"\s+", " ", part).strip() for part in example.split("\n\n"))
+    titled = [other.partition(": ") for other in others]
+    return text, [("Example", first), *((title, shown) for title, _, shown in titled)] if first else []
+
+
+def examples() -> Iterator[tuple[str, str]]:
+    """Yield the words of each command with each example in its help."""
+    for words, command in commands():
+        yield from ((words, shown) for _, shown in _examples(inspect.cleandoc(command.help or ""))[1])
+
+
+def _broken(command: str) -> str:
+    """Return a command in lines that fit the page, each broken before an option."""
+    lines = [""]
+    for part in re.split(r" (?=--)", command):
+        if len(lines[-1]) + len(part) > _WIDTH and lines[-1]:
+            lines.append("   ")
+        lines[-1] = f"{lines[-1]} {part}" if lines[-1] else part
+    return " \\\n".join(lines)
 
 
 def _option(option: Any, context: Any) -> str:
@@ -284,10 +308,11 @@ def error_pages() -> dict[str, str]:
     """Return a page per class of errors: what it means, and every message with its fix, read from the source."""
     messages: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py"))}
-    made = _made_elsewhere(trees.values())
+    shared = _shared(trees.values())
+    made = _made_elsewhere(trees.values(), shared)
     for path, tree in trees.items():
         package = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-        for kind, text in _messages(tree, made):
+        for kind, text in _messages(tree, made, shared):
             if text not in messages[kind][package]:
                 messages[kind][package].append(text)
     return {name: _error(name, kind, messages[name]) for name, kind in ERRORS.items()}
@@ -299,36 +324,59 @@ def _error(name: str, kind: type, messages: dict[str, list[str]]) -> str:
     text = f"{head}\n{markdown(kind.__doc__ or '')}\n\nIt is also: {bases}.\n"
     if not messages:
         return text
-    text += "\n## Messages\nWords in braces stand for what the call has there. Each message ends with the fix.\n"
+    text += "\n## Messages\nWords in braces stand for values of the call, and brackets enclose what depends on it.\n"
     for package, found in messages.items():
-        text += f"\n### {package}\n" + "".join(f"- {_prose(one)}\n" for one in found)
+        text += f"\n### dpsieve.{package}\n" + "".join(f"- {_prose(one)}\n" for one in found)
     return text
 
 
-def _made_elsewhere(trees: Iterable[ast.Module]) -> dict[str, list[str]]:
+Texts = Mapping[str, list[ast.expr]]
+
+
+def _shared(trees: Iterable[ast.Module]) -> Texts:
+    """Return the texts that one module names for others, by their name: those of which there is one."""
+    found: dict[str, list[ast.expr]] = defaultdict(list)
+    for tree in trees:
+        for name, values in _assigned(tree).items():
+            found[name] += [value for value in values if not name.startswith("_")]
+    return {name: values for name, values in found.items() if len(values) == 1}
+
+
+def _made_elsewhere(trees: Iterable[ast.Module], shared: Texts) -> dict[str, list[str]]:
     """Return what functions that make messages return, by their name."""
     found: dict[str, list[str]] = defaultdict(list)
-    for function in (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
-        texts = _assigned(function)
-        for node in _own(function):
-            if isinstance(node, ast.Return) and node.value is not None and (text := _template(node.value, texts)):
-                found[function.name].append(text)
+    for tree in trees:
+        for function, texts in _functions(tree, shared):
+            for node in _own(function):
+                if isinstance(node, ast.Return) and node.value is not None and (text := _template(node.value, texts)):
+                    found[getattr(function, "name", "")].append(text)
     return found
 
 
-def _assigned(function: ast.AST) -> dict[str, ast.expr]:
-    """Return the local names of a function with what they are set to last."""
-    return {
-        node.targets[0].id: node.value
-        for node in _own(function)
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name)
-    }
+def _functions(tree: ast.Module, shared: Texts) -> Iterator[tuple[ast.AST, Texts]]:
+    """Yield a module and its functions, each with the texts that names stand for in it."""
+    constants = {**shared, **_assigned(tree)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            arguments = {one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg)}
+            known = {name: values for name, values in constants.items() if name not in arguments}
+            yield node, {**known, **_assigned(node)}
+        elif node is tree:
+            yield tree, constants
 
 
-def _messages(tree: ast.Module, made: Mapping[str, list[str]]) -> Iterator[tuple[str, str]]:
-    """Yield class and message of every error and warning of a module; local names with one text are filled in."""
-    for function in [tree, *(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))]:
-        texts = _assigned(function)
+def _assigned(function: ast.AST) -> dict[str, list[ast.expr]]:
+    """Return the names that a function or module sets itself, with all that they are set to."""
+    found: dict[str, list[ast.expr]] = defaultdict(list)
+    for node in _own(function):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            found[node.targets[0].id].append(node.value)
+    return found
+
+
+def _messages(tree: ast.Module, made: Mapping[str, list[str]], shared: Texts) -> Iterator[tuple[str, str]]:
+    """Yield class and message of every error and warning of a module; names that stand for texts are filled in."""
+    for function, texts in _functions(tree, shared):
         for node in _own(function):
             if not isinstance(node, ast.Call) or not node.args:
                 continue
@@ -351,11 +399,16 @@ def _own(function: ast.AST) -> Iterator[ast.AST]:
             yield from _own(child)
 
 
-def _template(node: ast.expr, texts: dict[str, ast.expr], depth: int = 0) -> str | None:
+def _template(node: ast.expr, texts: Texts, depth: int = 0) -> str | None:
+    """Return a text with names in braces where the program puts values; None if it is no text."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
-    if isinstance(node, ast.Name) and node.id in texts and depth < 3:
-        return _template(texts[node.id], texts, depth + 1)
+    if isinstance(node, ast.Name) and node.id in texts and depth < 4:
+        values = texts[node.id]
+        before = [value for value in values if value.lineno < node.lineno]
+        return _template((before or values)[-1], texts, depth + 1)
+    if isinstance(node, ast.IfExp):
+        return _either([_template(side, texts, depth) for side in (node.body, node.orelse)])
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         sides = [_template(side, texts, depth) for side in (node.left, node.right)]
         return None if None in sides else "".join(map(str, sides))
@@ -371,7 +424,20 @@ def _template(node: ast.expr, texts: dict[str, ast.expr], depth: int = 0) -> str
     return "".join(words)
 
 
+def _either(texts: list[str | None]) -> str | None:
+    """Return several texts in brackets, without an empty one; None if one is unknown."""
+    several = list(dict.fromkeys(text for text in texts if text != ""))
+    return None if None in texts else f"[{' | '.join(map(str, several))}]"
+
+
 def _placeholder(node: ast.expr) -> str:
     """Return the name that stands for a value in a message."""
+    if isinstance(node, ast.Call):
+        given = [one for one in node.args if not isinstance(one, ast.Constant)]
+        return _placeholder(given[-1] if given else getattr(node.func, "value", node.func))
+    if isinstance(node, ast.Subscript):
+        return _placeholder(node.value)
+    if isinstance(node, ast.Attribute):
+        return "type" if node.attr == "__name__" else node.attr.strip("_").lower()
     names = [one.id for one in ast.walk(node) if isinstance(one, ast.Name)]
     return names[-1].strip("_").lower() if names else "..."

@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import logging
 import shutil
+from importlib import import_module
 
 import pyarrow as pa
 import pyarrow.csv as csv
@@ -61,6 +62,18 @@ def test_a_page_runs_from_top_to_bottom(page, files, tmp_path, request):
                 run_sql(block)
             else:
                 run_console(block, folder)
+
+
+def test_the_example_in_the_help_of_each_command_works(files, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs/tools")
+    examples = dict(import_module("reference").examples())
+    assert len(examples) > 18
+    folder = shutil.copytree(files, tmp_path / "folder")
+    del examples["dpsieve explore"]  # serves a page until it is stopped
+    first = [examples.pop(words) for words in ("dpsieve release", "dpsieve ledger create")]  # others read their files
+    others = [line.replace("--out published", "--out others") for line in examples.values()]
+    for line in [*first, *others]:
+        run_console(Block("console", f"$ {line}\n".replace("$(cat noted-head.txt)", "HASH"), True, 1), folder)
 
 
 def test_wrong_numbers_and_failing_commands_are_noticed(tmp_path):

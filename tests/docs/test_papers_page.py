@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import os
 import pkgutil
 import re
 from importlib import import_module
@@ -78,6 +79,45 @@ def test_every_python_name_resolves():
         found = import_module(parts[0])
         for at, part in enumerate(parts[1:], 1):
             found = getattr(found, part, None) or import_module(".".join(parts[: at + 1]))
+
+
+PACKAGES = {
+    "weighted_sampling": "Differentially private weighted", "sample_threshold": "Sample-and-threshold",
+    "thesis": "Chapter", "missing_mass": "Missing mass",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_public_name_of_a_paper_is_on_the_page(package):
+    """In the section of its paper; classes by the functions that make them."""
+    home = import_module(f"dpsieve.papers.{package}")
+    text = "".join(part for title, part in SECTIONS.items() if title.startswith(PACKAGES[package]))
+    functions = [name for name in home.__all__ if inspect.isfunction(getattr(home, name))]
+    assert [name for name in functions if f"`dpsieve.papers.{package}.{name}`" not in text] == []
+
+
+TEXTS = {"000": ("Differentially private weighted",), "001": ("Differentially private weighted",),
+         "002": ("Sample-and-threshold",), "003": ("Chapter",), "004": ("Missing mass",)}  # fmt: skip
+CITED = {  # of other works
+    "003": {"Proposition 1.6", "Theorem 1", "Theorem 3.16", "Theorem 3.8", "Theorem 7.2", "Theorem 9.3"},
+    "004": {"Corollary 4.1", "Table 2", "Theorem 1", "Theorem 5.1", "Theorem 7"},
+}
+KINDS = "Algorithm|Lemma|Theorem|Corollary|Proposition|Fact|Definition|Figure|Table|Listing|Problem"
+
+
+@pytest.mark.skipif(
+    "DPSIEVE_PAPERS" not in os.environ, reason="DPSIEVE_PAPERS is no folder with the texts of the papers"
+)
+@pytest.mark.parametrize("paper", TEXTS)
+def test_every_item_of_a_text_is_on_the_page(paper):
+    """Every 'Algorithm 7' and the like that occurs in the text, as a row of the section of its paper."""
+    (path,) = Path(os.environ["DPSIEVE_PAPERS"]).glob(f"{paper}*.txt")
+    named = set(re.findall(rf"(?<!\w)((?:{KINDS}) (?:[A-F]\.)?\d+(?:\.\d+)?)", path.read_text()))
+    rows = [item for title, part in SECTIONS.items() if title.startswith(TEXTS[paper]) for item in items(part)]
+    numbers = {f"{kind} {number}" for row in rows for kind in KINDS.split("|") if kind in row
+               for number in re.findall(r"(?:[A-F]\.)?\d+(?:\.\d+)?", row)}  # fmt: skip
+    assert sorted(named - numbers - CITED.get(paper, set())) == []
+    assert len(named) > 10
 
 
 def test_every_experiment_and_test_is_there():

@@ -110,7 +110,8 @@ def test_the_numbers_of_the_plot_are_those_of_the_library(bound, epsilon):
 def test_pictures_are_small():
     files = [*(ROOT / "docs/img").iterdir(), *(ROOT / "docs/static").iterdir()]
     assert sum(file.stat().st_size for file in files) < 1_000_000
-    assert len(re.findall(r"^!\[", (ROOT / "docs/gallery.md").read_text(), re.MULTILINE)) == 12
+    shown = re.findall(r"!\[[^]]+\]\(img/([\w-]+)\.svg\)", (ROOT / "docs/gallery.md").read_text())
+    assert len(set(shown)) == 12 and all(f'"{name}' in (ROOT / "docs/plots.py").read_text() for name in shown)
 
 
 @pytest.fixture(scope="module")

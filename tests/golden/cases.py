@@ -257,6 +257,11 @@ add("mean of an array: pairs", private_mean, matrix("real"), kind="real", bound=
 add("mean of an array: approximate", private_mean, matrix("real"), kind="real", bound=64.0, epsilon=2.0, delta=1e-6)
 add("mean of an array: known variances", private_mean, matrix("real"), kind="real", bound=64.0, rho=2.0,
     variances=np.logspace(-4, 2, 8))  # fmt: skip
+for pairs, budget in ((1, BUDGETS["rho"]), (2, BUDGETS["approximate"])):
+    add(f"variances of an array: {pairs} pairs per group", ds.papers.thesis.private_variances, matrix("real"),
+        bound=64.0, pairs=pairs, **budget)  # fmt: skip
+add("sum of an array: a given b", ds.papers.thesis.private_sum, matrix("real")[:50], bounds=(-4, 4),
+    b=np.arange(1, 9), mu=1.0)  # fmt: skip
 for method, neighbours in product(("box", "plan"), ("replace", "add_remove")):
     if (method, neighbours) != ("plan", "add_remove"):
         add(f"mean of a table: {method}, {neighbours}", of_table, ds.mean, column=["x", "y"], method=method,

@@ -1,11 +1,12 @@
 """Code blocks of README.md and docs/: found, and run as a reader would, one after the other in one folder.
 
 Blocks of Python share one namespace; numbers that start a comment behind an expression, and the comment behind a print,
-must be right. In a console block, lines that start with `$ ` are commands: `dpsieve ...`, with
-`cat` or `zcat` of a file before it, and HASH for the head of a ledger; `python examples/...`, where `&` at the end lets
-it run until the block ends, and port 8000 is a free one; `make ...` is looked up in the Makefile. SQL runs in DuckDB,
-where `orders` has the columns user_id and product. Fences such as '```{toctree}' are for Sphinx. A block
-with `not-run` after its language, as in '```python not-run', needs what a test does not have.
+must be right. In a console block, lines that start with `$ ` are commands, which a backslash at the end of a line
+continues: `dpsieve ...`, with `cat` or `zcat` of a file before it, and HASH for the head of a ledger; `python
+examples/...`, where `&` at the end lets it run until the block ends, and port 8000 is a free one; `make ...` is looked
+up in the Makefile. SQL runs in DuckDB, where `orders` has the columns user_id and product. Fences such as
+'```{toctree}' are for Sphinx. A block with `not-run` after its language, as in '```python not-run', needs what a test
+does not have.
 """
 
 import ast
@@ -95,7 +96,8 @@ def run_console(block, folder):
 
 
 def _run_commands(block, folder, port, running):
-    for command, shown in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block.text, re.MULTILINE):
+    text = re.sub(r" \\\n +", " ", block.text)
+    for command, shown in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", text, re.MULTILINE):
         words = shlex.split(command, comments=True)
         if words[0] == "make":
             makefile = (ROOT / "Makefile").read_text()

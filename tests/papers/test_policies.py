@@ -218,6 +218,23 @@ def test_it_selects_what_many_hold_and_is_saved(maker):
     assert from_json(saved) == selector and Composition(selector.spends()).delta(1.0) < 2.1e-8
 
 
+@pytest.mark.parametrize(("maker", "unit"), [(policy_gaussian, "sigma"), (policy_greedy, None)])
+def test_alpha_moves_the_cutoff_and_nothing_else(maker, unit):
+    """A unit alone reaches the same sums, so the threshold stays; the cutoff is alpha deviations above it."""
+    low, high = maker(1.0, 1e-6, 20, alpha=1.0), maker(1.0, 1e-6, 20, alpha=5.0)
+    assert low.threshold == pytest.approx(high.threshold, rel=1e-5) and low.certify().worst <= 1e-6
+    for policy, alpha in ((low, 1.0), (high, 5.0)):
+        step = policy.sigma if unit else math.sqrt(2)
+        assert -1e-9 < policy.cutoff - policy.threshold - alpha * step < (1e-9 if unit else 1.001)
+    held = alone(1, 3)
+    many = Pairs(held.keys, np.arange(0, 3 * 400 + 1, 3), np.tile(held.key_numbers, 400))
+    top = [np.max(policy.sums(many)) / (1 if unit else STEPS) for policy in (low, high)]
+    assert top == pytest.approx([low.cutoff, high.cutoff])
+    assert from_json(json.loads(json.dumps(high.to_json()))) == high and "alpha" not in maker(1.0, 1e-6, 20).to_json()
+    with pytest.raises(DpsieveError, match="alpha"):
+        maker(1.0, 1e-6, 20, alpha=-1.0)
+
+
 def test_forged_fields_are_refused():
     saved = policy_gaussian(1.0, 1e-6, 30).to_json()
     for name, factor in [("threshold", 0.999), ("sigma", 0.99), ("delta", 0.9), ("max_keys", 2), ("max_units", 100)]:

@@ -1,6 +1,8 @@
 """The bounds of the sample-and-threshold paper beside exact numbers."""
 
+import itertools
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -10,7 +12,8 @@ from dpsieve.errors import DpsieveError, InvalidValue
 from dpsieve.federated import Quantiles, level_plan, plan
 
 from dpsieve.papers.sample_threshold import (  # isort: skip
-    edge_error, enough_clients, lemma_3_delta, lemma_5_omission, lemma_6_reports, lemma_9_error, theorem_2_delta,
+    edge_error, enough_clients, fixed_sample_delta, lemma_3_delta, lemma_5_omission, lemma_6_reports, lemma_9_error,
+    theorem_2_delta,
 )  # fmt: skip
 
 
@@ -96,3 +99,21 @@ def test_where_the_paper_has_no_bound():
         assert all(
             plan(1.0, rate=rate, threshold=int(t)).certify().worst <= theorem_2_delta(1.0, rate, t) for t in thresholds
         )
+
+
+@pytest.mark.parametrize(("clients", "sample", "threshold"), [(12, 5, 2), (9, 4, 3), (30, 3, 2)])
+def test_a_sample_of_fixed_size_leaks_its_share(clients, sample, threshold):
+    """Section 3.2, by all samples: n clients of one value against n - 1 of it and one of another."""
+    laws = []
+    for values in ("a" * clients, "a" * (clients - 1) + "b"):
+        law = Counter()
+        for drawn in itertools.combinations(values, sample):
+            counts = Counter(drawn)
+            law[tuple(sorted((value, n) for value, n in counts.items() if n >= threshold))] += 1
+        laws.append({shown: n / math.comb(clients, sample) for shown, n in law.items()})
+    same, other = laws
+    for epsilon in (0.0, 1.0, 20.0):
+        delta = sum(max(0.0, mass - math.exp(epsilon) * same.get(shown, 0.0)) for shown, mass in other.items())
+        assert delta == pytest.approx(fixed_sample_delta(clients, sample), rel=1e-9)
+    with pytest.raises(DpsieveError, match="sample"):
+        fixed_sample_delta(5, 6)

@@ -8,6 +8,7 @@ from helpers.statistical import binomial_band
 
 import dpsieve as ds
 from dpsieve.errors import DpsieveError
+from dpsieve.noise.private_total import private_scheme
 from dpsieve.papers.weighted_sampling import StreamSample
 from dpsieve.papers.weighted_sampling import stream_samples as stream
 
@@ -181,3 +182,21 @@ def test_a_stream_is_released_in_one_call():
     release = ds.channels.optimal(1.0, 0.02, sample.scheme, unit="one item").release(sample)
     low, high = binomial_band(60_000, 0.02)
     assert low <= len(release) <= high
+
+
+def test_power_zero_samples_distinct_keys():
+    """Keys are thinned to 1 - e^-tau however often they occur, and a scheme of that power takes counts and samples."""
+    sample, keys = StreamSample(0.5, 0), np.arange(8_000)
+    for passed in (sample.find, sample.count):
+        passed(keys)
+        passed(np.repeat(keys[:4_000], 5))
+    found, _ = sample.finish()
+    places = found.to_numpy()
+    for share in ((places < 4_000).sum(), (places >= 4_000).sum()):
+        low, high = binomial_band(4_000, -np.expm1(-0.5))
+        assert low <= share <= high
+    scheme = private_scheme([5] * 900 + [10**6], 100, epsilon=50.0, power=0)
+    assert scheme.inclusion(1) == scheme.inclusion(10**6) == pytest.approx(-np.expm1(-100 / 901), rel=0.02)
+    drawn = ds.Sample.of(list(range(5_000)), [1, 10**9] * 2_500, scheme, salt=ds.sampling.new_salt())
+    low, high = binomial_band(5_000, scheme.inclusion(1).item())
+    assert low <= len(drawn) <= high

@@ -55,6 +55,34 @@ def test_replacement_is_a_removal_and_an_addition():
         Guarantee(1.0).implies(None)
 
 
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 1e-9), (0.0, 1e-9), (1e-12, 1e-12), (2.0, 0.0), (80.0, 1e-250)])
+def test_groups_are_chains_of_single_units(epsilon, delta):
+    """P0 <= e^epsilon P1 + delta, k times in a row, with 60 digits."""
+    import mpmath
+
+    for relation in ("add_remove", "replace"):
+        single = Guarantee(epsilon, delta, relation, "user_id")
+        for k in (2, 3, 5):
+            group = single.for_group(k)
+            with mpmath.workdps(60):
+                sure = mpmath.mpf(0)
+                for _ in range(k):
+                    sure = mpmath.exp(mpmath.mpf(epsilon)) * sure + mpmath.mpf(delta)
+                assert sure <= group.delta <= sure * (1 + mpmath.mpf(2) ** -40)
+                assert k * mpmath.mpf(epsilon) <= group.epsilon <= k * mpmath.mpf(epsilon) * (1 + mpmath.mpf(2) ** -50)
+            assert (group.neighbours, group.unit) == (relation, f"one group of {k} x user_id")
+        assert single.for_group(1) is single
+    assert Guarantee(0.5, 1e-9).for_group(2).delta == Guarantee(0.5, 1e-9).for_replacement().delta
+
+
+def test_groups_that_nothing_is_promised_for_are_refused():
+    for single, units in ((Guarantee(1.0, 0.1), 3), (Guarantee(300.0), 2), (Guarantee(0.0, 0.25), 4)):
+        with pytest.raises(InvalidValue, match="units together"):
+            single.for_group(units)
+    with pytest.raises(DpsieveError, match="units"):
+        Guarantee(1.0).for_group(0)
+
+
 def test_what_people_read_is_never_rounded():
     assert "1.0000049" in str(Guarantee(1.0000049, 1e-8))
     assert str(Guarantee(-0.0)).startswith("0-differential")

@@ -182,7 +182,7 @@ class TestBadInput:
             make(tau)
 
     @pytest.mark.parametrize("make", [ppswor, priority])
-    @pytest.mark.parametrize("power", [0, -1.0, 10.5, np.nan, "1", None])
+    @pytest.mark.parametrize("power", [1e-4, -1.0, 10.5, np.nan, "1", None])
     def test_power(self, make, power):
         with pytest.raises(DpsieveError, match="power"):
             make(0.1, power)
@@ -230,6 +230,15 @@ class TestBadInput:
     def test_the_base_class_is_abstract(self):
         with pytest.raises(TypeError):
             Scheme()
+
+
+@pytest.mark.parametrize("make", [ppswor, priority])
+def test_power_zero_samples_all_keys_alike(make):
+    """Distinct sampling: the probability of frequency 1, for every frequency but 0."""
+    scheme = make(0.05, power=0)
+    q = scheme.inclusion([0, 1, 2, 1e6, 2**53])
+    assert q.tolist() == [0.0, *[make(0.05).inclusion(1).item()] * 4]
+    assert scheme.constant_from() == 1 and scheme.bends() == () and scheme_from_json(scheme.to_json()) == scheme
 
 
 def test_tiny_powers_are_refused_at_once():

@@ -80,6 +80,45 @@ def test_errors_of_maxima_are_those_of_the_worst_case(neighbours, epsilon):
         assert (np.abs(answers - value) <= errors.bound(0.9)).mean() > 0.8
 
 
+def test_signed_maxima_keep_their_signs():
+    """With negligible noise; and a value beyond the bounds is cut to them."""
+    made = MaxProjection(400.0, "l1", 4096, 3, 50.0, signed=True)
+    cells = made.draw(digests([3, 7, 9]), np.array([5.5, -1e300, -4.0]), SOURCE)
+    assert made.get(cells, digests([3, 7, 9])) == pytest.approx([5.5, -50, -4], abs=0.3)
+    assert np.median(made.get(cells, digests(range(100, 300)))) == pytest.approx(0, abs=0.2)
+    with pytest.raises(InvalidValue, match="places"):
+        MaxProjection(1.0, "l1", 1, 3, 50.0, signed=True)
+
+
+@pytest.mark.parametrize("value", [4, -7, 0])
+@pytest.mark.parametrize("neighbours", ["one_entry", "l1"])
+def test_errors_of_signed_maxima_are_those_of_the_worst_case(neighbours, value):
+    """As above, where the eight others have the top value of either sign; a look-up reads two different cells."""
+    kind, size = np.int64 if neighbours == "one_entry" else float, 9 if value else 8
+    made = MaxProjection(1.0, neighbours, 40, size, 30.0, signed=True)
+    values, asked = np.array([30, -30] * 4 + [value] * bool(value), kind), digests([8])
+    answers = np.array([made.get(made.draw(digests(range(size)), values, SOURCE), asked)[0] for _ in range(600)])
+    errors = made.errors(value)
+    spread = math.sqrt(errors.values**2 @ errors.masses)
+    assert abs((answers - value).mean() - errors.bias) < 6.2 * spread / math.sqrt(600)
+    assert abs(np.abs(answers - value).mean() - errors.mean) < 6.2 * spread / math.sqrt(600)
+
+
+def test_signed_entries_lose_at_most_epsilon():
+    """Parts above and below zero change by no more together than the entries do, in every cell they may fall into."""
+    made = MaxProjection(0.8, "one_entry", 4, 2, 100.0, signed=True)
+    seen = []
+    for cells in itertools.product(range(4), repeat=4):  # of each entry and sign
+        for (x, y), other in itertools.product(itertools.product(range(-2, 3), repeat=2), (-1, 1)):
+            tables = []
+            for a in (x, x + other):
+                parts = [max(a, 0), max(-a, 0), max(y, 0), max(-y, 0)]
+                tables.append([max((v for v, at in zip(parts, cells, strict=True) if at == cell), default=0)
+                               for cell in range(4)])  # fmt: skip
+            seen.append(sum(loss(made.noise, a, b) for a, b in zip(*tables, strict=True)))
+    assert max(seen) == pytest.approx(0.8) and made.certify().guarantee.epsilon == 0.8
+
+
 def test_places_are_bought_by_bits():
     made = max_projection(1.0, 1000, 60, neighbours="l1", bits=128)
     assert made.places == 16_000 and made.cell_bits == 8 and made.guarantee.unit == "one in total over any entries"

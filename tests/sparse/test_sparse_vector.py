@@ -18,7 +18,7 @@ from helpers.statistical import binomial_band
 import dpsieve as ds
 from dpsieve.errors import BudgetExceeded, CorruptRelease, DpsieveError, InvalidValue
 from dpsieve.papers.thesis.alp_decoders import DECODERS, decode_vector
-from dpsieve.papers.thesis.vector_variants import ThesisRequest, private_vector
+from dpsieve.papers.thesis.vector_variants import ThesisRequest, preview_vector, private_vector
 from dpsieve.privacy import Composition
 from dpsieve.privacy.mechanism import Composed, Use
 from dpsieve.sparse.choice import VARIANTS
@@ -243,7 +243,7 @@ def test_fractions_of_counts_are_dropped_and_negative_values_count_as_zero():
         ({"variant": "magic"}, "variant"), ({"variant": "korolova"}, "delta"), ({"variant": "retrieval"}, "delta"),
         ({"variant": "retrieval", "neighbours": "l1", "delta": 0.1}, "one_entry"),
         ({"variant": "histogram", "neighbours": "l1"}, "one_entry"), ({"variant": "dense"}, "dimension"),
-        ({"variant": "max_projection", "signed": True}, "signed"), ({"signed": 1}, "signed"), ({"alpha": 0}, "alpha"),
+        ({"signed": 1}, "signed"), ({"alpha": 0}, "alpha"),
         ({"variant": "dense", "alpha": 2.0}, "alpha"), ({"sparsity": 0}, "sparsity"), ({"sparsity": 1.5}, "sparsity"),
         ({"max_value": 0}, "max_value"), ({"max_value": math.inf}, "max_value"), ({"total": -3}, "total"),
         ({"bits": 0}, "bits"), ({"threshold": "yes"}, "threshold"), ({"threshold": False}, "max_value"),
@@ -442,3 +442,35 @@ def test_the_decoders_of_the_thesis_read_vectors():
     assert (decode_vector(listed, shown) == listed.get(shown)).all()
     with pytest.raises(DpsieveError, match="levels"):
         decode_vector(private(delta=1e-6, max_value=60), [1])
+
+
+@pytest.mark.parametrize(
+    "how",
+    [{"delta": 1e-6, "sparsity": 300}, {"neighbours": "l1", "variant": "alp", "max_value": 50.0, "sparsity": 300},
+     {"variant": "max_projection", "max_value": 40, "sparsity": 300, "signed": True},
+     {"variant": "dense", "dimension": 500},
+     {"dimension": 2**20, "threshold": True, "sparsity": 300, "variant": "histogram"}],
+    ids=str,
+)  # fmt: skip
+def test_a_preview_is_what_is_made(how):
+    """The same errors, guarantee, reason and size as of the vector, which the budget was spent on."""
+    how = {"neighbours": "one_entry", "dimension": 2**30, "epsilon": 1.0} | how
+    seen = ds.SparseVector.preview(**how)
+    made = ds.SparseVector.private([3, 77, 421], [5, 300, 2], **how)
+    assert seen.guarantee == made.guarantee and seen.reason == made.notes.reason and seen.reason in str(seen)
+    for value in (0.0, 5.0, 300.0):
+        assert seen.expected_error(value) == pytest.approx(made.expected_error(value), rel=1e-12)
+        assert seen.error_bound(0.99, value) == made.error_bound(0.99, value)
+    assert seen.bits_per_entry * seen.entries + 128 * len(made) == made.bits
+    assert (seen.listed_from is None) == all(use.mechanism.name != "entry_list" for use in made.mechanism.uses)
+
+
+def test_previews_of_variants_for_comparison():
+    how = {"neighbours": "one_entry", "dimension": 10**6, "epsilon": 1.0, "delta": 1e-6}
+    for variant in ("cormode", "korolova", "multiplicative"):
+        seen = preview_vector(**how, variant=variant)
+        made = private_vector([3], [500], **how, variant=variant)
+        assert seen.expected_error(500) == pytest.approx(made.expected_error(500), rel=0.05)
+        assert seen.listed_from is not None and seen.guarantee.epsilon == 1.0
+    with pytest.raises(DpsieveError, match="variant"):
+        ds.SparseVector.preview(**how, variant="cormode")

@@ -70,13 +70,13 @@ JOBS = {
         number_request.MeanRequest,
         "numbers.mean",
         "Publish the means of columns of numbers over units: a unit counts once, with the mean of its rows.",
-        "visits.csv --column minutes --bounds 0,600 --column pages --bounds 0,50 --unit visitor --epsilon 1",
+        "visits.csv --column minutes --bounds 0,600 --column pages --bounds 0,50 --unit user_id --epsilon 1",
     ),
     "quantile": Job(
         number_request.QuantileRequest,
         "numbers.quantile",
         "Publish quantiles of a column of numbers. Rows without a number are left out.",
-        "sales.parquet --column price --bounds 0,10000 --quantile 0.5,0.9 --unit user_id --epsilon 1",
+        "sales.parquet --column price --bounds 0,10000 --quantile 0.9 --unit user_id --max-rows-per-unit 5 --epsilon 1",
     ),
 }
 COLLECTIONS = {

@@ -295,7 +295,9 @@ def _units_needed(selector: Any, keys: int) -> int | None:
     """Return the number of units of this many keys that make a key selected half of the time; None if unknown."""
     if isinstance(selector, RenyiSelector):
         return math.ceil(selector.users_needed(keys))
-    return frequency_at(selector.channel, 0.5) if isinstance(selector, OneKey | Greedy) else None
+    if isinstance(selector, OneKey | Greedy):
+        return frequency_at(selector.channel, 0.5)
+    return math.ceil(selector.units_needed(keys)) if hasattr(selector, "units_needed") else None
 
 
 def _publish_picks(kind: type[_Picked], chosen: Selection, rows: pa.Table, source: Source) -> _Picked:

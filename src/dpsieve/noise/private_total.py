@@ -92,7 +92,7 @@ def private_scheme(
     """
     size = validate.whole("sample_size", sample_size, low=1, hint="Pass about how many keys to sample.")
     power = validate.between(
-        "power", power, 0.001, 1.0, hint="One unit changes w^power by at most 1 only for power <= 1."
+        "power", power, 0.0, 1.0, hint="One unit changes w^power by at most 1 only for power <= 1."
     )
     if not isinstance(method, str) or method not in _METHODS:
         raise InvalidValue("method is neither 'ppswor' nor 'priority'. Pass method='ppswor'.", argument="method")

@@ -124,15 +124,17 @@ class BoxGrid:
         return np.asarray(total + self.whole(np.zeros(len(total))) * (rows.shape[0] - stored))
 
 
-def noise_shape(widths: Floats, noise: str, shape: str, p: float) -> Floats:
+def noise_shape(widths: Floats, noise: str, shape: str | Floats, p: float) -> Floats:
     """Return the relative noise of each coordinate; 0 where its width is 0.
 
     'best' has the least p-th moment of the error, 'equal' is the plain mechanism, 'proportional' an ellipsoid with the
-    proportions of the widths.
+    proportions of the widths. An array is the relative noise itself, positive where a width is.
 
     >>> noise_shape(np.array([4.0, 1.0]), "gaussian", "best", 2.0).tolist()
     [1.0, 0.5]
     """
+    if isinstance(shape, np.ndarray):
+        return np.where(widths > 0, shape / shape[widths > 0].max(), 0.0)
     if not isinstance(shape, str) or shape not in SHAPES:
         raise InvalidValue(f"shape is not known. Choose one of {', '.join(SHAPES)}.")
     p = check_moment(p)
@@ -142,7 +144,7 @@ def noise_shape(widths: Floats, noise: str, shape: str, p: float) -> Floats:
 
 
 def fit_grid(
-    lows: Floats, highs: Floats, neighbours: Neighbours, noise: str, shape: str, p: float, budget: float,
+    lows: Floats, highs: Floats, neighbours: Neighbours, noise: str, shape: str | Floats, p: float, budget: float,
     rows_per_unit: int = 1,
 ) -> tuple[BoxGrid, float]:  # fmt: skip
     """Return a grid, and the scale of the noise in its steps, with which whole numbers keep a budget exactly.
@@ -177,7 +179,7 @@ def fit_grid(
 
 def best_noise(
     lows: Floats, highs: Floats, neighbours: Neighbours, *, p: float = 2.0, rho: float | None = None,
-    epsilon: float | None = None, delta: float | None = None, noise: str = "auto", shape: str = "best",
+    epsilon: float | None = None, delta: float | None = None, noise: str = "auto", shape: str | Floats = "best",
     unit: str = "one row", rows_per_unit: int = 1,
 ) -> tuple[ScaledNoise, BoxGrid]:  # fmt: skip
     """Return the noise for rows in a box, and the grid on which rows are summed, from public numbers alone."""

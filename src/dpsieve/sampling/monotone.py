@@ -37,11 +37,15 @@ LARGEST = 2.0**53  # whole numbers up to here are exact
 
 
 def raise_to_power(x: Floats, exponent: float) -> Floats:
-    """Return x^exponent for 0 <= x <= 2^53 and 0 < exponent <= 10; a fractional power takes subnormal x for zero.
+    """Return x^exponent for 0 <= x <= 2^53 and 0 <= exponent <= 10; a fractional power takes subnormal x for zero.
+
+    With exponent 0, it is 0 for x = 0 and 1 for all others.
 
     >>> raise_to_power(np.array([0.0, 1.0, 9.0]), 2.5).tolist()
     [0.0, 1.0, 243.0]
     """
+    if exponent == 0:
+        return (x > 0).astype(np.float64)
     fraction, integer = math.modf(exponent)
     result = _fractional(x, fraction) if fraction else x
     for _ in range(int(integer) - (not fraction)):

@@ -20,14 +20,14 @@ from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import first_whole
 from dpsieve.sampling.monotone import LARGEST, one_minus_exp, raise_to_power
 from dpsieve.types import Floats
-from dpsieve.validate import Checked, is_between, is_positive
+from dpsieve.validate import Checked, is_positive
 
-SMALLEST_POWER, LARGEST_POWER = 0.001, 10.0  # smaller ones would treat all keys alike
+SMALLEST_POWER, LARGEST_POWER = 0.001, 10.0  # or 0, which treats all keys alike
 _CHUNK = 1 << 15  # frequencies evaluated at a time: their arrays stay in the processor's cache
 _LONGEST_RANGE = 1 << 28
 _SHOWN = 4
 _FREQUENCIES = "Pass finite numbers from 0 to 2^53, one for each key."
-_POWER = "Pass a power such as power=1.0."
+_POWER = "Pass a power such as power=1.0, or 0 to sample all keys alike."
 _CUSTOM = "Pass a sequence of probabilities q_1 <= q_2 <= ... in [0, 1]."
 
 
@@ -86,7 +86,7 @@ class Threshold(Checked, Scheme):
     """A scheme that compares a random number with tau i^power."""
 
     tau: Annotated[float, is_positive("Pass a sampling rate above zero such as tau=0.01.")]
-    power: Annotated[float, is_between(SMALLEST_POWER, LARGEST_POWER, _POWER)] = 1.0
+    power: Annotated[float, lambda power, name: _check_power(power, name)] = 1.0
 
     name: ClassVar[str]
 
@@ -94,6 +94,8 @@ class Threshold(Checked, Scheme):
         return f"{self.name}(tau={self.tau!r}, power={self.power!r})"
 
     def constant_from(self) -> int | None:
+        if self.power == 0:
+            return 1
         most = self.saturate(np.array([np.inf]))[0]
         if self.inclusion(LARGEST) < most:
             return None
@@ -123,6 +125,8 @@ class _Ppswor(Threshold):
 @register("priority")
 class _Priority(Threshold):
     def bends(self) -> tuple[float, ...]:
+        if self.power == 0:
+            return ()
         with np.errstate(over="ignore"):
             return (float(np.float64(1 / self.tau) ** (1 / self.power)),)
 
@@ -180,13 +184,16 @@ def ppswor(tau: float, power: float = 1.0) -> Scheme:
 
     Args:
         tau: the sampling rate, above zero.
-        power: frequencies count as i^power, in [0.001, 10]; 1 samples by frequency, small powers treat keys alike.
+        power: frequencies count as i^power, in [0.001, 10]; 1 samples by frequency, small powers treat keys alike. With
+            0 every key that occurs has the same probability (distinct sampling).
 
     >>> scheme = ppswor(tau=0.1)
     >>> scheme.inclusion([0, 1, 10, 1000]).round(6).tolist()
     [0.0, 0.095163, 0.632121, 1.0]
     >>> scheme.constant_from()
     375
+    >>> ppswor(tau=0.1, power=0).inclusion([0, 1, 1000]).round(6).tolist()
+    [0.0, 0.095163, 0.095163]
     """
     return _Ppswor(tau, power)
 
@@ -233,6 +240,13 @@ def scheme_from_json(data: Any) -> Scheme:
     priority(tau=0.5, power=1.0)
     """
     return decode(data, Scheme)  # type: ignore[type-abstract]
+
+
+def _check_power(power: object, name: str) -> float:
+    """Return the power of a scheme: 0, or from 0.001 to 10."""
+    if validate.real(name, power, hint=_POWER) == 0:
+        return 0.0
+    return validate.between(name, power, SMALLEST_POWER, LARGEST_POWER, hint=_POWER)
 
 
 def check_scheme(scheme: object) -> Scheme:

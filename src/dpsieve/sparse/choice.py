@@ -132,8 +132,6 @@ class VectorRequest(Checked):
             self.refuse("threshold", "None. Leave it out")
         if (variant not in self.with_cells or variant == "max_projection") and self.alpha is not None:
             self.refuse("alpha", "None. Leave it out")
-        if variant == "max_projection" and self.signed:
-            self.refuse("signed", "False, as it stores largest values. Use variant='alp'")
         if variant not in self.with_cells:
             return
         if not self._can_list and (self.threshold or self._largest_value is None):
@@ -249,7 +247,8 @@ class VectorRequest(Checked):
         if variant == "max_projection":
             # Section 2.8: with a total n, the error by collisions is at most n / places, here about 1 / (4 epsilon).
             count = count or max(1, math.ceil((total or 1.0) * epsilon / 8))
-            return max_projection(epsilon, count, largest, neighbours=self.neighbours, bits=bits, unit=self.unit)
+            shape: dict[str, Any] = {"bits": bits, "signed": self.signed, "unit": self.unit}
+            return max_projection(epsilon, count, largest, neighbours=self.neighbours, **shape)
         near: Relation = "l1" if variant == "alp" else self.neighbours  # the loss of Algorithm 4 is that of l1
         if alpha is not None and near == "one_entry":
             alpha *= epsilon
@@ -297,6 +296,67 @@ class VectorRequest(Checked):
     def _can_list(self) -> bool:
         """Whether large entries can be listed by name."""
         return self.dimension != "any" and (bool(self.delta) or not isinstance(self.dimension, str))
+
+
+@dataclass(frozen=True)
+class VectorPreview:
+    """What a private vector would be, from public numbers.
+
+    Attributes:
+        guarantee: what it would promise.
+        variant: of the cells, or of the list where there are no cells.
+        reason: why.
+        recipe: the mechanisms of listed entries and of cells.
+        entries: the number of entries that sizes and errors are for.
+    """
+
+    guarantee: Guarantee
+    variant: str
+    reason: str
+    recipe: Recipe
+    entries: int
+
+    def errors(self, value: float = 0.0) -> Errors:
+        """Return the distribution of estimate - value, as `SparseVector.errors`."""
+        return self.recipe.errors(
+            validate.real("value", value, hint="Pass the value of an entry, 0 for an absent one.")
+        )
+
+    def expected_error(self, value: float = 0.0) -> float:
+        """Return the mean of |estimate - value|."""
+        return self.errors(value).mean
+
+    def error_bound(self, level: float = 0.95, value: float = 0.0) -> float:
+        """Return the least b with P[|estimate - value| <= b] >= level."""
+        return self.errors(value).bound(level)
+
+    @property
+    def listed_from(self) -> float | None:
+        """The value from which an entry is listed by name half of the time; None where none is."""
+        return None if self.recipe.entry_list is None else self.recipe.entry_list.threshold
+
+    @property
+    def bits_per_entry(self) -> float:
+        """The bits of the cells per entry; listed entries take 128 each beside them."""
+        return 0.0 if self.recipe.embedding is None else 64 * self.recipe.embedding.words / self.entries
+
+    def __str__(self) -> str:
+        listed = (
+            "" if self.listed_from is None else f"; entries from about {self.listed_from:,.4g} on are listed by name"
+        )
+        errors = f"mean error of an absent entry {self.expected_error():.3g}, 95 % within {self.error_bound():.3g}"
+        size = f"{self.bits_per_entry:.0f} bits per entry"
+        return f"{self.variant}: {self.reason}{listed}\n{self.guarantee}\n{errors}; {size}"
+
+
+def preview_vector(request: VectorRequest) -> VectorPreview:
+    """Return the preview of a request."""
+    made = request.recipe(None if request.size is None else REFERENCE)
+    variant = made.embedding.name if made.embedding is not None else request.variant
+    cells: Any = made.embedding
+    entries: Any = request.sparsity or getattr(cells, "sparsity", getattr(cells, "dimension", REFERENCE))
+    guarantee = (request.mechanism(made) if request.size is None else request).guarantee
+    return VectorPreview(guarantee, variant, made.reason, made, entries)
 
 
 @lru_cache(maxsize=64)

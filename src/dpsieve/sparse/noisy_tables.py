@@ -1,13 +1,14 @@
 """Tables of noisy values with one cell per look-up: one cell per index, or maxima over hashed places."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 import numpy as np
 
 from dpsieve import validate
-from dpsieve.codec import register
+from dpsieve.codec import NOT_SAVED_BY_DEFAULT, register
+from dpsieve.errors import InvalidValue
 from dpsieve.privacy.certificate import Certificate
 from dpsieve.randomness.source import Source
 from dpsieve.sparse.digests import KEY_WORDS, hash_words
@@ -19,6 +20,7 @@ from dpsieve.validate import is_between, is_positive, is_whole
 MOST_ENTRIES = 2**24  # of a dense vector
 MOST_PLACES = 2**36
 _FINE = 8  # bits of the grid of real noise that cells leave out
+_GROUPS = 512  # values of a distribution of which differences are taken
 _CHUNK = 1 << 18  # cells at a time, a multiple of 64
 _DIMENSION = "Pass at most 2^24; for more indices or for keys, choose another variant."
 _PLACES = "Pass how many cells to store, such as places=1_000_000."
@@ -79,7 +81,11 @@ class MaxProjection(GridMechanism, Embedding):
     Epsilon-private for both relations (Aumueller, Lebeda and Pagh 2022, Section 2.8): the hash key is drawn without the
     data, and given the key, a change of an entry by d changes one maximum by at most d, so that all cells together
     change by no more than the vector. Cells that hold no entry are 0. Values are clamped to [0, max_value], which
-    brings no vectors further apart; negative values are not for this mechanism.
+    brings no vectors further apart.
+
+    Signed values: entry i is entry (i, +) or (i, -) of a vector that is never negative, with a cell of its own for each
+    sign, and the estimate is the cell of + less that of -. |x - y| = |x+ - y+| + |x- - y-|, so the distance of vectors
+    stays, and with it the guarantee (chapter 2 of Lebeda's thesis). The noise of two cells adds up.
 
     Cells hold [0, max_value] in whole numbers, or for real values in quarters of 1/epsilon, in as few bits as possible;
     they are rounded after the noise. So there are many cells for few bits, and few entries share one.
@@ -91,6 +97,7 @@ class MaxProjection(GridMechanism, Embedding):
         places: the number of cells.
         sparsity: the number of entries that errors are computed for.
         max_value: the largest value that is stored.
+        signed: whether negative values are kept, from -max_value on; else they count as 0.
     """
 
     epsilon: NoiseEpsilon
@@ -99,6 +106,12 @@ class MaxProjection(GridMechanism, Embedding):
     sparsity: Annotated[int, is_whole(1, 2**40, _SPARSITY)]
     max_value: Annotated[float, is_positive(_LARGEST), is_between(0.0, MOST_VALUE, _LARGEST)]
     unit: str = ""
+    signed: Flag = field(default=False, kw_only=True, metadata=NOT_SAVED_BY_DEFAULT)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.signed and self.places < 2:
+            raise InvalidValue("places is 1, and signed values need two. Pass more bits.", argument="places")
 
     @property
     def cell_bits(self) -> int:
@@ -116,7 +129,9 @@ class MaxProjection(GridMechanism, Embedding):
         from dpsieve.sparse.bit_loops import pack
 
         key = source.words(KEY_WORDS) if key is None else key
-        real, cells = clamp(values, 0.0, self.max_value), self._cells(key, digests)
+        real, cells = clamp(values, -self.max_value if self.signed else 0.0, self.max_value), self._cells(key, digests)
+        if self.signed:
+            cells, real = np.where(real < 0, self._cells_below(key, digests, cells), cells), np.abs(real)
         order = np.argsort(cells, kind="stable")
         real, cells = real[order], cells[order]
         packed = np.zeros(self.words - KEY_WORDS, np.uint64)
@@ -132,15 +147,38 @@ class MaxProjection(GridMechanism, Embedding):
     def get(self, cells: Words, digests: Words) -> Floats:
         from dpsieve.sparse.bit_loops import unpack
 
-        stored = unpack(cells[KEY_WORDS:], self.cell_bits, self._cells(cells[:KEY_WORDS], digests))
-        return self._read(stored.astype(np.float64))
+        key, packed = cells[:KEY_WORDS], cells[KEY_WORDS:]
+        places = self._cells(key, digests)
+        above = self._read(unpack(packed, self.cell_bits, places).astype(np.float64))
+        if not self.signed:
+            return above
+        below = unpack(packed, self.cell_bits, self._cells_below(key, digests, places))
+        return above - self._read(below.astype(np.float64))
 
     def errors(self, value: float) -> Errors:
         """Return the errors with `sparsity` entries, where all others have `max_value`, the worst case."""
-        near = float(np.clip(value, 0.0, self.max_value))
         others = self.sparsity - (1 if value else 0)
-        alone = math.exp(others * math.log1p(-1 / self.places)) if self.places > 1 else float(others == 0)
+        if self.signed:
+            return self._signed_errors(value, others)
+        near, alone = float(np.clip(value, 0.0, self.max_value)), self._missed(1, others)
         return self._answers(near, value).mix(self._answers(self.max_value, value), alone)
+
+    def _signed_errors(self, value: float, others: int) -> Errors:
+        """Return the errors where other entries are -max_value or max_value, whichever of both cells they share."""
+        near, far = min(abs(value), self.max_value), self.max_value
+        neither, one = self._missed(2, others), self._missed(1, others)
+        shares = {(near, 0.0): neither, (far, 0.0): one - neither, (near, far): one - neither}
+        cases = [(above, below, share) for (above, below), share in shares.items()]
+        cases.append((far, far, max(0.0, 1 - 2 * one + neither)))
+        parts = [(_differences(self._answers(above, 0.0), self._answers(below, 0.0)), share)
+                 for above, below, share in cases]  # fmt: skip
+        mixed = Errors.of(np.concatenate([part.values for part, _ in parts]) - abs(value),
+                          np.concatenate([part.masses * share for part, share in parts]))  # fmt: skip
+        return mixed if value >= 0 else Errors.of(-mixed.values, mixed.masses)
+
+    def _missed(self, cells: int, others: int) -> float:
+        """Return the probability that no other entry is in any of so many cells."""
+        return float(others == 0) if self.places <= cells else math.exp(others * math.log1p(-cells / self.places))
 
     def _answers(self, stored: float, value: float) -> Errors:
         if self.neighbours == "one_entry":
@@ -167,10 +205,34 @@ class MaxProjection(GridMechanism, Embedding):
     def _cells(self, key: Words, digests: Words) -> Ints:
         return (hash_words(key, digests, 1)[:, 0] % np.uint64(self.places)).view(np.int64)
 
+    def _cells_below(self, key: Words, digests: Words, cells: Ints) -> Ints:
+        """Return the cell of each entry for negative values: any but the one for positive values."""
+        step = (hash_words(key, digests, 1)[:, 1] % np.uint64(self.places - 1)).view(np.int64)
+        return (cells + 1 + step) % self.places
+
+
+def _differences(first: Errors, second: Errors) -> Errors:
+    """Return the distribution of the difference of two independent numbers, each grouped to at most 512 values."""
+    a, b = _grouped(first), _grouped(second)
+    return Errors.of(np.subtract.outer(a.values, b.values).ravel(), np.outer(a.masses, b.masses).ravel())
+
+
+def _grouped(law: Errors) -> Errors:
+    """Return a distribution with neighbouring values replaced by their mean, so that few are left."""
+    if len(law.values) <= _GROUPS:
+        return law
+    low, high = law.values[0], law.values[-1]
+    places = np.minimum(((law.values - low) / (high - low) * _GROUPS).astype(np.int64), _GROUPS - 1)
+    masses, sums = (np.bincount(places, weights, _GROUPS).astype(np.float64)
+                    for weights in (law.masses, law.masses * law.values))  # fmt: skip
+    some = masses > 0
+    return Errors.of(sums[some] / masses[some], masses[some])
+
 
 def max_projection(
-    epsilon: float, sparsity: int, max_value: float, *, neighbours: Relation, bits: float = 300.0, unit: str = ""
-) -> MaxProjection:
+    epsilon: float, sparsity: int, max_value: float, *, neighbours: Relation, bits: float = 300.0, signed: bool = False,
+    unit: str = "",
+) -> MaxProjection:  # fmt: skip
     """Return the table of maxima with about `bits` bits for each of `sparsity` entries.
 
     >>> made = max_projection(1.0, 1000, 60, neighbours="one_entry")
@@ -179,4 +241,4 @@ def max_projection(
     """
     bits = validate.between("bits", bits, 1.0, 2.0**20, hint="Pass bits for each entry, such as bits=300.")
     one = MaxProjection(epsilon, neighbours, 1, sparsity, max_value, unit)
-    return replace(one, places=max(1, int(bits * one.sparsity / one.cell_bits)))
+    return replace(one, places=max(1 + signed, int(bits * one.sparsity / one.cell_bits)), signed=signed)

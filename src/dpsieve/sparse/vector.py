@@ -17,7 +17,7 @@ from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.privacy.mechanism import Mechanism, from_json
 from dpsieve.publication.publication import UNSAFE, Notes, Publication
 from dpsieve.randomness.source import Source
-from dpsieve.sparse.choice import REFERENCE, Recipe, VectorRequest
+from dpsieve.sparse.choice import REFERENCE, Recipe, VectorPreview, VectorRequest, preview_vector
 from dpsieve.sparse.digests import KEY_WORDS, Dimension, check_dimension, column_type, digest_items, read_items
 from dpsieve.sparse.embedding import Embedding, Errors
 from dpsieve.sparse.entry_list import EntryList
@@ -130,6 +130,35 @@ class SparseVector(Publication):
         [40.0, 25.0, 0.0]
         """
         return release_vector(VectorRequest.of(locals()), indices, values, ledger=ledger, note=note, source=source)
+
+    @classmethod
+    def preview(
+        cls,
+        *,
+        neighbours: str,
+        dimension: Dimension,
+        epsilon: float,
+        delta: float = 0.0,
+        variant: str = "auto",
+        max_value: float | None = None,
+        sparsity: int | None = None,
+        total: float | None = None,
+        signed: bool = False,
+        threshold: bool | None = None,
+        bits: float | None = None,
+        alpha: float | None = None,
+        unit: str | None = None,
+    ) -> "VectorPreview":
+        """Return what `private` would do with these arguments: variant, errors and size. It spends nothing.
+
+        Where 5 % of epsilon would estimate the size of the vector, it is taken to be a million entries: errors hardly
+        depend on it.
+
+        >>> seen = SparseVector.preview(neighbours="one_entry", dimension="text", epsilon=1.0, delta=1e-6)
+        >>> seen.variant, round(seen.expected_error(0), 1), round(seen.bits_per_entry)
+        ('retrieval', 0.5, 48)
+        """
+        return preview_vector(VectorRequest.of(locals()))
 
     @classmethod
     def _of(

@@ -7,7 +7,7 @@ it shows of keys that had no weight without that unit. The two policies here do;
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 
@@ -16,7 +16,7 @@ import numpy as np
 from dpsieve import validate
 from dpsieve.accounting.curves import gaussian_sigma
 from dpsieve.accounting.spends import Approximate, Gaussian, Spend
-from dpsieve.codec import register
+from dpsieve.codec import NOT_SAVED_BY_DEFAULT, register
 from dpsieve.discovery.selector import Selector
 from dpsieve.discovery.weighted_gaussian import exposures, lowest_threshold, whole_delta
 from dpsieve.engines.true_data import Pairs
@@ -33,19 +33,27 @@ MOST_UNITS = 10**8
 STEPS = 2**16  # to a whole weight of the l1 policy
 _SAFE = 1 + 1e-9
 _POINTS = 4096
-_ROOM = 3.0  # how many standard deviations the cutoff is above the threshold
 _MOST_SENSITIVE = 1.2
 _SAVED = "Pass the saved one."
+_KEYS = "Pass the number of keys per unit."
+_ALPHA = "Pass by how many standard deviations the cutoff is above the threshold, such as alpha=3.0."
 
 
 def policy_gaussian(
-    epsilon: float, delta: float, max_keys: int, *, max_units: int = MOST_UNITS, unit: str = "one row"
+    epsilon: float,
+    delta: float,
+    max_keys: int,
+    *,
+    alpha: float = 3.0,
+    max_units: int = MOST_UNITS,
+    unit: str = "one row",
 ) -> "PolicyGaussian":
     """Return the l2 descent policy with Gaussian noise, and the lowest threshold that keeps (epsilon, delta).
 
     Args:
         epsilon, delta: the guarantee of one unit.
         max_keys: the number of keys that a unit keeps, up to 10,000.
+        alpha: by how many standard deviations of the noise the cutoff is above the threshold.
         max_units: a public limit on the number of units; with more, the roundings of sums could add up.
         unit: the protected unit, as text.
 
@@ -54,19 +62,24 @@ def policy_gaussian(
     (19.5, 30.69, True)
     """
     (epsilon, delta), keys, units = check_budget(epsilon, delta), check_max_keys(max_keys), _check_max_units(max_units)
+    alpha = _check_alpha(alpha)
 
     # The noise decides how large sums become, and these what rounding adds to the sensitivity: no more than for this
     # cutoff, as 1 - Phi(14) is far below every delta.
     about = gaussian_sigma(epsilon, delta / 1.001)
-    largest = _sensitivity(1.2 * about, 14 * about + 2, keys, units)
+    largest = _sensitivity(1.2 * about, 14 * about + 2, keys, units, alpha)
     sigma, threshold = lowest_threshold(
         epsilon, delta, lambda sigma, at: _descent_delta(epsilon, sigma, at, keys, largest), sensitivity=largest
     )
-    return PolicyGaussian(epsilon, delta, keys, sigma, threshold, units, unit=unit)
+    return PolicyGaussian(epsilon, delta, keys, sigma, threshold, units, alpha, unit=unit)
 
 
-def policy_greedy(epsilon: float, delta: float, max_keys: int, *, unit: str = "one row") -> "PolicyGreedy":
+def policy_greedy(
+    epsilon: float, delta: float, max_keys: int, *, alpha: float = 3.0, unit: str = "one row"
+) -> "PolicyGreedy":
     """Return the greedy policy with discrete Laplace noise, and the lowest threshold that keeps (epsilon, delta).
+
+    The cutoff is at least `alpha` standard deviations of the noise above the threshold, at the next whole weight.
 
     >>> policy = policy_greedy(1.0, 1e-5, 100)
     >>> round(policy.threshold, 2), round(policy.cutoff, 2)
@@ -75,7 +88,7 @@ def policy_greedy(epsilon: float, delta: float, max_keys: int, *, unit: str = "o
     epsilon, delta = check_budget(epsilon, delta)
     scale = laplace_scale(epsilon, STEPS)
     steps = first_whole(lambda at: _shown(scale, at) <= delta, STEPS, 2**40)
-    return PolicyGreedy(epsilon, delta, max_keys, steps, unit=unit)
+    return PolicyGreedy(epsilon, delta, max_keys, steps, alpha, unit=unit)
 
 
 def _check_max_units(value: int) -> int:
@@ -83,13 +96,18 @@ def _check_max_units(value: int) -> int:
     return validate.whole("max_units", value, low=1, high=10**10, hint="Pass a public limit such as 10**8.")
 
 
+def _check_alpha(value: object) -> float:
+    """Return by how many standard deviations of the noise the cutoff is above the threshold."""
+    return validate.between("alpha", value, 0.0, 1e3, hint=_ALPHA)
+
+
 @register("policy_gaussian")
 @dataclass(frozen=True, repr=False)
 class PolicyGaussian(Selector):
     """Every unit moves its keys straight towards the cutoff by at most 1 in l2; then Gaussian noise and a threshold T.
 
-    The cutoff is c = T + 3 sigma. With its gaps g_k = c - H_k, a unit adds g_k min(1, 1/|g|) to each of its keys; a key
-    is selected when H_k + N(0, sigma^2) >= T, drawn exactly (`randomness.gaussian_test`).
+    The cutoff is c = T + alpha sigma. With its gaps g_k = c - H_k, a unit adds g_k min(1, 1/|g|) to each of its keys; a
+    key is selected when H_k + N(0, sigma^2) >= T, drawn exactly (`randomness.gaussian_test`).
 
     Guarantee, with exact sums. The step of a unit is x -> c + (y - P(y)) for y = x - c on its keys, where P projects on
     the unit ball. P is a projection on a convex set, so y - P(y) does not expand distances, nor does a step. An
@@ -110,26 +128,28 @@ class PolicyGaussian(Selector):
     sigma: float
     threshold: float
     max_units: int = MOST_UNITS
+    alpha: float = field(default=3.0, metadata=NOT_SAVED_BY_DEFAULT)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         sigma = validate.between("sigma", self.sigma, 0.025, 1e5, hint=_SAVED)
         threshold = validate.between("threshold", self.threshold, 0.0, 1e6, hint=_SAVED)
         validate.store(self, sigma=sigma, threshold=threshold, max_units=_check_max_units(self.max_units))
+        validate.store(self, alpha=_check_alpha(self.alpha))
         if self.cutoff <= 1:
             raise InvalidValue(f"delta={self.delta:g} is too large for a cutoff above 1. Pass a smaller delta.")
-        _sensitivity(sigma, threshold, self.max_keys, self.max_units)  # raises if there are too many units
+        self.sensitivity  # noqa: B018  # raises if there are too many units
         self.certify()
 
     @property
     def cutoff(self) -> float:
         """The sum up to which units fill a key."""
-        return _cutoff(self.sigma, self.threshold)
+        return self.threshold + self.alpha * self.sigma
 
     @property
     def sensitivity(self) -> float:
         """The l2 distance of the sums of neighbours, at most: 1 and what rounding may add."""
-        return _sensitivity(self.sigma, self.threshold, self.max_keys, self.max_units)
+        return _sensitivity(self.sigma, self.threshold, self.max_keys, self.max_units, self.alpha)
 
     def check(self, pairs: Pairs) -> None:
         """Raise if there are more units than the public limit."""
@@ -152,6 +172,21 @@ class PolicyGaussian(Selector):
         selected, present = np.zeros(len(sums), np.bool_), np.flatnonzero(sums)
         selected[present] = gaussian_test(sums[present], self.threshold, self.sigma, source=source)
         return selected
+
+    def units_needed(self, keys: int) -> float:
+        """Return the number of units for which a key is selected half of the time: its sum reaches the threshold.
+
+        Each of them has `keys` keys in all, of which no other is shared.
+
+        >>> policy_gaussian(1.0, 1e-5, 10).units_needed(10) > policy_gaussian(1.0, 1e-5, 10).units_needed(1)
+        True
+        """
+        others = (validate.whole("keys", keys, low=1, high=self.max_keys, hint=_KEYS) - 1) * self.cutoff**2
+        total, units = 0.0, 0
+        while total < self.threshold:
+            gap = self.cutoff - total
+            total, units = total + gap * min(1.0, 1 / math.sqrt(gap**2 + others)), units + 1
+        return float(units)
 
     def certify(self) -> Certificate:
         """Return the certificate, by formulas in floating point that are rounded up."""
@@ -176,7 +211,7 @@ class PolicyGreedy(Selector):
 
     Sums are integers in steps of 2^-16. A unit raises its first key to the cutoff if its weight allows, then the next
     one. A key with a sum above zero is selected when its sum plus discrete Laplace noise of scale 1/epsilon reaches T.
-    The cutoff is the next whole weight above T and three standard deviations.
+    The cutoff is the next whole weight above T and alpha standard deviations.
 
     Guarantee, for add/remove of one unit: (epsilon, q) with q = P[1 + noise >= T] = p^(T - 1)/(1 + p) for p =
     e^(-1/scale), scale and T - 1 in steps. Proof. As the cutoff is whole, so are all gaps, and a unit puts all its
@@ -189,10 +224,12 @@ class PolicyGreedy(Selector):
     """
 
     steps: int
+    alpha: float = field(default=3.0, metadata=NOT_SAVED_BY_DEFAULT)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         validate.store(self, steps=validate.whole("steps", self.steps, low=STEPS, high=2**40, hint=_SAVED))
+        validate.store(self, alpha=_check_alpha(self.alpha))
         self.certify()
 
     @property
@@ -212,7 +249,7 @@ class PolicyGreedy(Selector):
 
     @property
     def _cutoff(self) -> int:
-        return math.ceil((self.steps + _ROOM * math.sqrt(2) * self.scale) / STEPS) * STEPS
+        return math.ceil((self.steps + self.alpha * math.sqrt(2) * self.scale) / STEPS) * STEPS
 
     def sums(self, pairs: Pairs) -> Ints:
         """Return the sum of each key, in steps of 2^-16; not private."""
@@ -228,6 +265,16 @@ class PolicyGreedy(Selector):
         selected, present = np.zeros(len(sums), np.bool_), np.flatnonzero(sums)
         selected[present] = sums[present] + discrete_laplace(self.scale, len(present), source=source) >= self.steps
         return selected
+
+    def units_needed(self, keys: int) -> float:
+        """Return the mean number of units for which the sum of a key reaches the threshold.
+
+        Each of them has `keys` keys in random order, of which no other is shared, and fills the first one.
+
+        >>> round(policy_greedy(1.0, 1e-5, 10).units_needed(10), 1)
+        118.2
+        """
+        return self.threshold * validate.whole("keys", keys, low=1, high=self.max_keys, hint=_KEYS)
 
     def certify(self) -> Certificate:
         """Return the certificate, by proven bounds."""
@@ -246,18 +293,11 @@ def _shown(scale: float, steps: int) -> float:
     return upper(expression)
 
 
-def _cutoff(sigma: float, threshold: float) -> float:
-    return threshold + _ROOM * sigma
-
-
-def _error(sigma: float, threshold: float, keys: int) -> float:
-    """Return what rounding may add to the step of one unit, in l2."""
-    return (keys / 2 + 6 + math.sqrt(keys) * _cutoff(sigma, threshold)) * 2.0**-53 * 1.001
-
-
-def _sensitivity(sigma: float, threshold: float, keys: int, units: int) -> float:
+def _sensitivity(sigma: float, threshold: float, keys: int, units: int, alpha: float) -> float:
     """Return the l2 distance of the sums of neighbours, at most; raise if doubles are too coarse for it."""
-    distance = 1 + 2 * (units + 1) * _error(sigma, threshold, keys) * 1.001
+    cutoff = threshold + alpha * sigma
+    error = (keys / 2 + 6 + math.sqrt(keys) * cutoff) * 2.0**-53 * 1.001  # by rounding, in the step of one unit
+    distance = 1 + 2 * (units + 1) * error * 1.001
     if distance > _MOST_SENSITIVE:
         fix = "Pass a larger epsilon or delta, fewer keys, a smaller max_units, or another mechanism."
         raise InvalidValue(f"epsilon and delta need sums that doubles are too coarse for, with {units:,} units. {fix}")

@@ -4,12 +4,14 @@ Swanberg, Desfontaines and Haney, "DP-SIPS: A simpler, more scalable mechanism f
 selection", PoPETs 2023.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy.special import log_ndtr
 
 from dpsieve import validate
 from dpsieve.accounting.composition import Composition
@@ -107,6 +109,23 @@ class RepeatedRounds(Selector):
             weights = pairs.filter(~selected[pairs.key_numbers]).weights(Weight(BITS))
             selected |= select_by_noise(weights, threshold, sigma, source)
         return selected
+
+    def units_needed(self, keys: int) -> float:
+        """Return the number of units, with `keys` keys each, for which a key is selected half of the time.
+
+        That is where some round selects it with probability 1/2, if no other key of these units is selected before.
+
+        >>> repeated_rounds(1.0, 1e-5, 10).units_needed(10) > repeated_rounds(1.0, 1e-5, 10).units_needed(1)
+        True
+        """
+        hint = "Pass the number of keys per unit."
+        root = math.sqrt(validate.whole("keys", keys, low=1, high=self.max_keys, hint=hint))
+        rounds = np.array(self.thresholds), np.array(self.sigmas)
+
+        def is_likely(units: float) -> bool:
+            return bool(log_ndtr((rounds[0] - units / root) / rounds[1]).sum() <= -math.log(2))
+
+        return smallest(is_likely, 0.0, root * min(self.thresholds) + 1, tolerance=1e-9)
 
     def certify(self) -> Certificate:
         """Return the certificate, by formulas in floating point that are rounded up."""

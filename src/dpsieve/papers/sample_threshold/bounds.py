@@ -46,6 +46,22 @@ def theorem_2_delta(epsilon: float, rate: float, threshold: int) -> float:
     return math.exp(-threshold / q * entropy)
 
 
+def fixed_sample_delta(clients: int, sample: int) -> float:
+    """Return the least delta, at every epsilon, of counts of a sample whose fixed size is known: m/n (Section 3.2).
+
+    Compare n clients with one value, and n - 1 of them with one client of another. The other one is sampled with
+    probability m/n; its value is below the threshold, so that the published counts add up to m - 1. In the first data
+    they always add up to m (if that reaches the threshold). So the size of a sample must be random, and must not be
+    published: draw clients by independent coins.
+
+    >>> fixed_sample_delta(1_000_000, 10_000)
+    0.01
+    """
+    n = validate.whole("clients", clients, low=1, high=_MOST_CLIENTS, hint="Pass the number of all clients.")
+    hint = "Pass the size of the sample, at most the number of clients."
+    return validate.whole("sample", sample, low=0, high=n, hint=hint) / n
+
+
 def lemma_3_delta(epsilon: float, rate: float, threshold: int) -> float:
     """Return exp(-C threshold), C = ln(1/a) - 1/(1 + a), a = rate / (1 - e^-epsilon), for epsilon <= 1 (Lemma 3).
 

@@ -23,7 +23,8 @@ from dpsieve.randomness.source import Source
 from dpsieve.sparse.alp import (  # isort: skip
     FLIP_BITS, Alp, check_levels, check_shape, least_flips, level_edges, round_gap, search_gap,
 )  # fmt: skip
-from dpsieve.sparse.choice import Cells, Recipe, VectorRequest
+from dpsieve.sparse.choice import Cells, Recipe, VectorPreview, VectorRequest
+from dpsieve.sparse.choice import preview_vector as preview
 from dpsieve.sparse.digests import Dimension
 from dpsieve.sparse.embedding import Relation
 from dpsieve.sparse.private_sizes import PrivateNorm, PrivateSparsity
@@ -124,6 +125,31 @@ class ThesisRequest(VectorRequest):
         every = list(super().try_cells(variant))
         plain = [made for made in every if made.recipe.entry_list is None]
         return iter(plain or every)
+
+
+def preview_vector(
+    *,
+    neighbours: str,
+    dimension: Dimension,
+    epsilon: float,
+    variant: str,
+    delta: float = 0.0,
+    max_value: float | None = None,
+    sparsity: int | None = None,
+    total: float | None = None,
+    signed: bool = False,
+    threshold: bool | None = None,
+    bits: float | None = None,
+    alpha: float | None = None,
+    unit: str | None = None,
+) -> VectorPreview:
+    """Return what `private_vector` would do with these arguments: its errors and its size. It spends nothing.
+
+    >>> seen = preview_vector(neighbours="one_entry", dimension=10**6, epsilon=1.0, variant="cormode")
+    >>> seen.listed_from, round(seen.expected_error(10.0), 1), seen.bits_per_entry
+    (14.0, 9.9, 0.0)
+    """
+    return preview(ThesisRequest.of(locals()))
 
 
 def private_vector(

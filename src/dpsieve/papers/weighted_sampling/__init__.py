@@ -20,12 +20,13 @@ from dpsieve.papers.weighted_sampling.order_statistics import (
     top_k_recall,
 )
 from dpsieve.papers.weighted_sampling.other_estimators import BiasedDown, Unbiased, biased_down, unbiased
+from dpsieve.papers.weighted_sampling.released_sums import estimate_sum
 from dpsieve.papers.weighted_sampling.sampled_stability import SampledStability, sampled_stability
 from dpsieve.papers.weighted_sampling.stream_samples import StreamSample
 
 __all__ = [
     "BiasedDown", "BottomK", "Forecast", "KeysAbove", "Minimax", "NoisyCount", "SampledStability", "Scaled",
-    "StreamSample", "SumError", "Unbiased", "biased_down", "bottom_k", "concordance", "forecast",
-    "frequency_quantiles", "kendall_tau", "key_concordance", "keys_above", "minimax", "noisy_count",
+    "StreamSample", "SumError", "Unbiased", "biased_down", "bottom_k", "concordance", "estimate_sum",
+    "forecast", "frequency_quantiles", "kendall_tau", "key_concordance", "keys_above", "minimax", "noisy_count",
     "sampled_stability", "scaled", "subset_concordance", "sum_error", "top_k_recall", "unbiased", "zipf",
 ]  # fmt: skip

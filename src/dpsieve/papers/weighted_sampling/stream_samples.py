@@ -32,7 +32,7 @@ from dpsieve.randomness.source import Source, resolve
 from dpsieve.randomness.tables import LazyUniform
 from dpsieve.sampling.monotone import one_minus_exp
 from dpsieve.sampling.sample import Sample
-from dpsieve.sampling.schemes import SMALLEST_POWER, Threshold
+from dpsieve.sampling.schemes import Threshold
 from dpsieve.types import Floats, Ints
 from dpsieve.values.columns import Kind, check_kind, kind_of_type, plain_items
 
@@ -59,7 +59,7 @@ class StreamSample:
 
     Args:
         tau: the sampling rate; a key of 1/tau items is found with probability 0.63.
-        power: items of a key count as w^power, from 0.001 to 1. Memory is that of power 1.
+        power: items of a key count as w^power, from 0.001 to 1, or 0 (distinct sampling). Memory is that of power 1.
         source: randomness for tests.
 
     >>> sample = StreamSample(tau=50.0)  # finds nearly every key
@@ -73,7 +73,7 @@ class StreamSample:
 
     def __init__(self, tau: float, power: float = 1.0, *, source: Source | None = None) -> None:
         hint = "Pass a power of at most 1, or count the keys and use dpsieve.Sample."
-        self.scheme = PpsworOfStream(tau, validate.between("power", power, SMALLEST_POWER, 1.0, hint=hint))
+        self.scheme = PpsworOfStream(tau, validate.between("power", power, 0.0, 1.0, hint=hint))
         self._source = resolve(source)
         self._rate = min(1.0, float(-np.expm1(-self.scheme.tau)) * (1 + 2.0**-49))
         self._passed = [0, 0]
