@@ -52,13 +52,13 @@ floor((n/i)^alpha); the text does not say so, but these reproduce its numbers. B
 6 are those of the authors' public code: delta 2^-20, epsilon 1, 0.5, 0.25 and 0.1. The pictures of the papers were
 not at hand, only text and captions.""",
     "sample-and-threshold": """\
-Delta is 1e-8, with a million clients or the words of Shakespeare's works, as in the paper. The stored numbers of a
-figure are means of ten runs. [More on clients](federated.md).""",
+Delta is 1e-8, with a million clients or the words of Shakespeare's works, as in the paper. The stored numbers of
+figures 1 and 2 are means of ten runs. [More on clients](federated.md).""",
     "thesis": """\
 Chapter 3 has no figure and no table, so each of its statements has an experiment. Kosarak and POS are synthetic
 unless their files are in the data folder (`experiments/real_data.py` lists all). Guides and proofs:
-[sparse vectors](vectors.md), [streams](streams.md), [sums and means](means.md). Tables 2.1 and 5.D have no numbers to compare: the first is
-informal, the second lists settings, which the experiments use.""",
+[sparse vectors](vectors.md), [streams](streams.md), [sums and means](means.md). Tables 2.1 and 5.D
+have no numbers to compare: the first is informal, the second lists settings, which the experiments use.""",
     "missing mass": """\
 Of the six sets only Amazon Magazine is here; sets of the sizes of table 1 stand for the others (a tenth of Reddit
 and of Movie Reviews), and their set sizes and items follow laws of our choice. `retail` is a set of ours. [More on
