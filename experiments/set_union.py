@@ -32,7 +32,7 @@ NAMES = {
     "auto": "auto",
 }
 PAPER = ("weighted Gaussian", "policy Gaussian", "policy greedy")
-MADE_UP = "a made-up set has the sizes of the paper's, and not its items"
+MADE_UP = "; a made-up set has the sizes of the paper's, and not its items"
 
 
 @cache
@@ -89,7 +89,7 @@ def judge_set_union(rows: list[Row]) -> list[Verdict]:
                 f"epsilon {epsilon:g}: the weighted Gaussian mechanism misses at most 0.05 more than a policy",
                 f"{between(apart.values(), '.3f')} more; the most on {worst[0]} with {worst[1]} keys per user",
                 apart[worst] <= 0.05,
-                f"a policy is better on {worst[0]}; {MADE_UP}",
+                f"a policy is better on {worst[0]}{MADE_UP if 'made up' in worst[0] else ''}",
             )
         )
         verdicts.append(

@@ -157,6 +157,7 @@ def judge_lemmas(rows: list[Row]) -> list[Verdict]:
     )
     for version in ("first", "published"):
         late = [row["found"] - row[version] for row in certain]
+        early = between((-units for units in late), ".1f")
         formula = {"first": "ln(1/(2 delta^2))/epsilon", "published": "(2/epsilon) ln(1/delta)"}[version]
         shown = "; ".join(f"epsilon {row['epsilon']:g}: from {row['found']} on, they say {row[version]:.2f}"
                           for row in certain)  # fmt: skip
@@ -165,7 +166,7 @@ def judge_lemmas(rows: list[Row]) -> list[Verdict]:
                 f"Section {'6.2' if version == 'first' else '8.1'} ({version} version): phi > 1 - delta at {formula}",
                 shown,
                 all(0 < units <= 2 for units in late),
-                f"it is so beyond 1 + ln(1/(2 delta^2))/epsilon: {between((-unit for unit in late), '.1f')} earlier",
+                f"it is so beyond 1 + ln(1/(2 delta^2))/epsilon, {early} units earlier",
             )
         )
     shown = "; ".join(f"epsilon {row['epsilon']:g}: at {row['found']}, they say {row['first']:.1f}" for row in full)
