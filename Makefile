@@ -3,13 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-PEERS := opendp pipelinedp tumult diffprivlib
+PEERS := opendp pipelinedp tumult diffprivlib smartnoise datasketches
 PEER_PYTHON ?= $(PYTHON)
 
 # Tests start many processes: each would compile every module again without its bytecode on disk.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo docs plots experiments test coverage test-engines golden faults test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-large bench-streams bench-federated bench-discovery bench-vectors bench-means bench-engines bench-peers clean
+.PHONY: audit demo docs plots experiments test coverage test-engines golden faults test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-large bench-streams bench-federated bench-discovery bench-vectors bench-means bench-engines bench-peers peers package clean
 
 demo: $(VENV)/.run
 	$(BIN)/dpsieve demo
@@ -36,6 +36,11 @@ golden: $(VENV)/.dev
 	$(BIN)/python tests/golden/update.py
 	$(BIN)/python tests/golden/update.py --api
 
+# Audit every public path with ten times the runs of the tests, then plant faults and store which of them the audits catch.
+audit: $(VENV)/.dev
+	$(BIN)/python tests/audit/power.py --paths 10
+	$(BIN)/python tests/audit/power.py
+
 # Plant small faults that break privacy, one at a time, in a copy of the project, and name the test that notices each.
 faults: $(VENV)/.dev
 	$(BIN)/python tests/faults/run.py
@@ -45,6 +50,14 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
 	$(BIN)/mypy
+
+# Build the wheel and the source distribution, check them, and try the wheel in empty environments.
+package: $(VENV)/.package
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/check-wheel-contents dist
+	$(BIN)/python tests/packaging/try_wheel.py
 
 bench: bench-kernel bench-noise bench-channels bench-release bench-streams bench-federated bench-discovery bench-vectors bench-means
 
@@ -88,6 +101,13 @@ bench-peers: $(PEERS:%=.venv-peer-%/.done) $(VENV)/.bench
 	$(BIN)/python benchmarks/vectors.py
 	$(BIN)/python benchmarks/means.py
 
+# dpsieve and its peers, the same jobs on the same data (DPSIEVE_DATA, else made up), in about half an hour: numbers in
+# experiments/results/peers.csv, and the page. A peer that cannot be installed or fails is listed with its error.
+peers: $(VENV)/.dev
+	-$(MAKE) --keep-going $(PEERS:%=.venv-peer-%/.done)
+	$(BIN)/python benchmarks/peers/run.py
+	$(BIN)/python docs/tools/peers_page.py
+
 # Build the site, offline and strictly: a broken link or an undocumented public name is an error.
 docs: $(VENV)/.dev
 	$(BIN)/python docs/tools/build.py
@@ -117,11 +137,12 @@ $(VENV)/.run: pyproject.toml constraints.txt | $(VENV)/.created
 	touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/.created
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(PIP) install --quiet --constraint constraints.txt pip  # the pip of Python 3.11 has no --group
+	$(PIP) install --quiet --constraint constraints.txt --editable . --group dev
 	touch $@ $(VENV)/.run
 
 $(VENV)/.bench: $(VENV)/.dev
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[bench]'
+	$(PIP) install --quiet --constraint constraints.txt --group bench
 	touch $@
 
 # Half a gigabyte, for the tests of Spark.
@@ -130,28 +151,35 @@ $(VENV)/.spark: $(VENV)/.dev
 	touch $@
 
 $(VENV)/.docs: $(VENV)/.dev
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[docs]'
+	$(PIP) install --quiet --constraint constraints.txt --group docs
+	touch $@
+
+$(VENV)/.package: $(VENV)/.dev
+	$(PIP) install --quiet --constraint constraints.txt --group package
 	touch $@
 
 .venv-oldest/.done: pyproject.toml constraints-oldest.txt
 	$(PYTHON) -m venv .venv-oldest
-	.venv-oldest/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints-oldest.txt --editable '.[dev]'
+	.venv-oldest/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt pip
+	.venv-oldest/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints-oldest.txt --editable . --group dev
 	touch $@
 
 .venv-peer-%/.done: benchmarks/peers/%.txt
-	$(PEER_PYTHON) -c "import sys; sys.exit(sys.version_info[:2] != (3, 11) and 'peers are pinned for Python 3.11: make bench-peers PEER_PYTHON=python3.11')"
+	$(PEER_PYTHON) -c "import sys; sys.exit(sys.version_info[:2] != (3, 11) and 'peers are pinned for Python 3.11: make PEER_PYTHON=python3.11')"
 	$(PEER_PYTHON) -m venv --clear .venv-peer-$*
-	.venv-peer-$*/bin/python -m pip --disable-pip-version-check install --quiet --requirement $<
+	.venv-peer-$*/bin/python -m pip --disable-pip-version-check install --quiet --requirement $< 2> .venv-peer-$*/install.log \
+	  || { cat .venv-peer-$*/install.log; exit 1; }
 	touch $@
 
 # Write down the newest versions that fit, after the tests have passed with them.
 lock:
 	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
-	.venv-lock/bin/python -m pip install --quiet --editable '.[dev,bench,docs,spark]'
+	.venv-lock/bin/python -m pip install --quiet --upgrade pip
+	.venv-lock/bin/python -m pip install --quiet --editable '.[spark]' --group dev --group bench --group docs --group package
 	.venv-lock/bin/python -m pytest -n auto --dist worksteal -m 'not server'
 	.venv-lock/bin/python -m pytest -m server tests/engines
 	{ echo '# The exact versions that were tested, which make installs. `make lock` writes this file anew.'; \
-	  .venv-lock/bin/python -m pip freeze --exclude-editable; } > constraints.txt
+	  .venv-lock/bin/python -m pip freeze --all --exclude setuptools --exclude-editable; } > constraints.txt
 	rm -rf .venv-lock
 
 clean:

@@ -16,10 +16,11 @@ from experiment import Experiment, Plot, Row, Verdict, between, group, judge_cla
 from dpsieve.discovery.greedy import greedy
 from dpsieve.discovery.picks import HittingKeys, hitting_keys
 from dpsieve.discovery.renyi import two_rounds
-from dpsieve.papers.missing_mass.algorithms import greedy_keys, known_domain_keys, paper_hitting_keys
+from dpsieve.papers.missing_mass.algorithms import Analysis, greedy_keys, known_domain_keys, paper_hitting_keys
 from dpsieve.papers.missing_mass.measures import missed_units
 from dpsieve.randomness.source import resolve
 
+KNOWN: dict[str, Analysis] = {"known domain": "paper", "known domain, tight": "best"}
 KS = (5, 10, 20, 50, 100, 200)
 
 
@@ -47,7 +48,7 @@ def hitting_set(small: bool) -> list[Row]:
             mechanisms = makers(epsilon, float(np.median(held.sizes)))
             for k in ks:
                 drawn = {"plain greedy, not private": [float(missed_units(held, plain[:k]))] * len(samples)}
-                for label, analysis in {"known domain": "paper", "known domain, tight": "best"}.items():
+                for label, analysis in KNOWN.items():
                     picks = [known_domain_keys(held, k, epsilon, DELTA, analysis=analysis) for _ in samples]
                     drawn[label] = [float(missed_units(held, pick)) for pick in picks]
                 for label, maker in mechanisms.items():

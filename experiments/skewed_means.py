@@ -31,11 +31,12 @@ from experiment import Experiment, Plot, Row, Verdict, between, column, group, j
 from skewed_data import gaussian_rows, two_kinds, zipf_spreads
 
 from dpsieve.papers.thesis import preview_mean, private_mean
+from dpsieve.papers.thesis.mean_plans import Mode
 from dpsieve.types import Floats
 
 RHOS, MORE_RHOS, RUNS = (1.0, 0.5, 0.125), (1.0, 0.5, 0.25, 0.125, 0.0625), 5
 SIZES, ALPHAS, CHANCES, SIZE = (16, 64, 256, 1024), (0.0, 0.5, 1.0, 1.5, 2.0), (0.01, 0.1, 0.25, 0.5, 1.0), 256
-MODES = ("thesis", "best", "shifted", "rotated", "gaussian")
+MODES: tuple[Mode, ...] = ("thesis", "best", "shifted", "rotated", "gaussian")
 RNG = np.random.default_rng()
 LOST = 20.0  # an error so many times the best one means that the budget was not enough for the rows
 
@@ -73,7 +74,9 @@ def setting_binary(alpha: float) -> Data:
     return Data(partial(two_kinds, RNG, 4_096, SIZE, alpha), {"kind": "binary"})
 
 
-def measure(data: Data, rho: float, p: int, runs: int, modes: tuple[str, ...] = MODES) -> dict[str, tuple[float, bool]]:
+def measure(
+    data: Data, rho: float, p: int, runs: int, modes: tuple[Mode, ...] = MODES
+) -> dict[str, tuple[float, bool]]:
     """Return the mean error of each mode over runs with fresh rows, and whether the preview warns of too few rows."""
     errors: dict[str, list[float]] = {}
     few = set()

@@ -9,21 +9,22 @@ import math
 import numpy as np
 from experiment import Experiment, Plot, Row, Verdict, column, group, judge_claim, pick
 
-from dpsieve.numbers.box import best_noise
-from dpsieve.numbers.noise import ScaledNoise
+from dpsieve.numbers.box import Shape, best_noise
+from dpsieve.numbers.noise import LawName, ScaledNoise
 from dpsieve.randomness.source import resolve
 from dpsieve.types import Floats
 
 DRAWS = 4_000
-SHAPES = ("equal", "proportional", "best")
-CLAIMS = {
+SHAPES: tuple[Shape, ...] = ("equal", "proportional", "best")
+LAWS: tuple[LawName, ...] = ("gaussian", "laplace")
+CLAIMS: dict[tuple[LawName, Shape], float] = {
     ("gaussian", "equal"): 17, ("gaussian", "proportional"): 17, ("gaussian", "best"): 12.5,
     ("laplace", "equal"): 10, ("laplace", "proportional"): 10, ("laplace", "best"): 9,
 }  # fmt: skip
 MOMENTS = (0.5, 1.0, 2.0, 4.0)
 
 
-def mechanism(widths: Floats, noise: str, shape: str, p: float) -> ScaledNoise:
+def mechanism(widths: Floats, noise: LawName, shape: Shape, p: float) -> ScaledNoise:
     """Return the noise for rows with these widths, at rho or epsilon 1."""
     rho, epsilon = (1.0, None) if noise == "gaussian" else (None, 1.0)
     return best_noise(
@@ -90,7 +91,7 @@ def _agrees(claim: float, library: float, found: float, error: float) -> bool:
 def lemmas(small: bool) -> list[Row]:
     """Return the error of the best shape for widths with a heavy tail, and what others have more."""
     widths, rows = 100 / np.arange(1, 33.0), list[Row]()
-    for noise in ("gaussian", "laplace"):
+    for noise in LAWS:
         for p in MOMENTS[-1:] if small else MOMENTS:
             claim, made = closed_form(widths, noise, p), mechanism(widths, noise, "best", p)
             library, (found, error) = made.expected_error(p), drawn(made, p, 100 if small else DRAWS)

@@ -121,7 +121,7 @@ class Counts:
         keys = list(counter)
         return cls(name, [keys[i] for i in kept], counts[kept])
 
-    def measure(self, line: str, decoders: tuple[str, ...] = ("",), **options: Any) -> list[Row]:
+    def measure(self, line: str, decoders: tuple[Any, ...] = ("",), **options: Any) -> list[Row]:
         """Return bits and errors of a private vector at epsilon 1, read by each decoder."""
         more = {"max_value": MOST, "sparsity": len(self.keys), "epsilon": 1.0, "dimension": "text", **options}
         vector = make_vector(self.keys, self.counts, **more)

@@ -17,13 +17,14 @@ from dpsieve.discovery.greedy import greedy
 from dpsieve.discovery.picks import TopKeys, top_keys
 from dpsieve.discovery.renyi import two_rounds
 from dpsieve.engines.true_data import Pairs
-from dpsieve.papers.missing_mass.algorithms import limited_domain, paper_top_keys
+from dpsieve.papers.missing_mass.algorithms import Analysis, limited_domain, paper_top_keys
 from dpsieve.papers.missing_mass.measures import top_k_l1_loss, top_k_missing_mass
 from dpsieve.randomness.source import resolve
 from dpsieve.types import Ints
 
 KS = (5, 10, 20, 50, 100, 200)
-LIMITED = {  # how many times k keys are looked at, None for all, and how picks are composed
+# How many times k keys are looked at, None for all, and how picks are composed.
+LIMITED: dict[str, tuple[int | None, Analysis]] = {
     "limited domain, k": (1, "paper"),
     "limited domain, 5k": (5, "paper"),
     "limited domain, 10k": (10, "paper"),

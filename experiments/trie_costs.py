@@ -15,6 +15,7 @@ from experiment import Experiment, Plot, Row, Verdict, between, column, group, j
 
 from dpsieve.federated import level_plan
 from dpsieve.federated.plans.levels import LevelPlan
+from dpsieve.validate import NEIGHBOURS
 
 SETTINGS = ((2, 0.3, 2, 5), (2, 0.5, 2, 5), (2, 0.3, 3, 6), (3, 0.4, 2, 4))  # levels, coin, threshold, clients
 EPSILONS = (0.5, 1.0)
@@ -85,7 +86,7 @@ def enumerated(levels: int, coin: float, threshold: int, most: int) -> list[Row]
             for size in range(most + 1)
             for people in itertools.combinations_with_replacement(kinds, size)
         }
-        worst = {(r, e): 0.0 for r in ("add_remove", "replace") for e in EPSILONS}
+        worst = {(r, e): 0.0 for r in NEIGHBOURS for e in EPSILONS}
         for people, told in laws.items():
             less = {people[:i] + people[i + 1 :] for i in range(len(people))}
             changed = {tuple(sorted((*rest, kind), key=kinds.index)) for rest in less for kind in kinds}

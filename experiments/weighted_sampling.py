@@ -10,6 +10,7 @@ key equally often. SbH is `stability`, with the papers' threshold and with the f
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from experiment import Row
@@ -44,7 +45,7 @@ def channels(epsilon: float, delta: float, scheme: Scheme | None = None) -> dict
     }
 
 
-def _stability(epsilon: float, delta: float, scheme: Scheme | None, **options: str) -> ReportedCounts:
+def _stability(epsilon: float, delta: float, scheme: Scheme | None, **options: Any) -> ReportedCounts:
     if scheme is None:
         return ds.channels.stability(epsilon, delta, **options)
     return sampled_stability(epsilon, delta, scheme, **options)
