@@ -26,7 +26,8 @@ def section(found):
         "",
         f"{len(caught)} of {len(found)} faults were caught by the short audits alone. The others either change nothing "
         "that is published (intervals, certificates, charges, files that are read), or change it by less than the runs "
-        "show; the tests that catch these are named beside them in `tests/faults`. Parts that are not listed were not run.",
+        "show; the tests that catch these are named beside them in `tests/faults`. Faults that are not in "
+        "`docs/background/audit_power.csv` were not run.",
         "",
     ]
     if measured:

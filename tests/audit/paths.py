@@ -19,12 +19,11 @@ LEVEL = 1 - 1e-6
 ENGINE = ds.engines.DuckDB(threads=1)
 CANARIES, UNITS = 2000, 60
 BUDGET = {"epsilon": 1.0, "delta": 1e-9}
-LOOSE = {"epsilon": 4.0, "delta": 0.05}
-PURE = {"epsilon": 4.0}
-FULL = {"epsilon": 4.0, "delta": 0.05}
-SIPS = ["tea", "milk", "juice", "water"]
+LOOSE = {"epsilon": 2.5, "delta": 0.05}
+PURE = {"epsilon": 2.5}
+FULL = {"epsilon": 2.5, "delta": 0.05}
 CLIENTS = {"epsilon": 1.0, "delta": 0.3}
-FEW = {"epsilon": 1.0, "delta": 0.9}
+FEW = {"epsilon": 1.0, "delta": 0.5}
 
 
 @dataclass(frozen=True)
@@ -80,12 +79,12 @@ def misra_gries(counters, items, source):
 
 
 def universe(counters, items, source):
-    return sketch_of(counters, items).release(8.0, universe=SIPS, source=source)
+    return sketch_of(counters, items).release(**PURE, universe=["tea"], source=source)
 
 
 def merged(counters, items, source):
-    sketches = [sketch_of(counters, part) for part in (items, SIPS * 60)]
-    return MergedSketch.of(*sketches).release(8.0, 0.01, source=source)
+    sketches = [sketch_of(counters, part) for part in (items, ["tea"] * 60)]
+    return MergedSketch.of(*sketches).release(**FULL, source=source)
 
 
 def vector(canaries=2000, share=1 / 3, **arguments):
@@ -157,14 +156,14 @@ def users_lone(items, source):
 
 
 def full_sketch(publish, budget=FULL, **settings):
-    """Four counters that are all in use, and one item more, which lowers all of them."""
+    """A sketch whose only counter is in use, and one item more, which lowers it."""
 
     def run(items, source):
-        made = publish(4, items, source)
+        made = publish(1, items, source)
         counters, lost = made.table["counter"].to_pylist(), made.drawn["lost"]
         return [sum(counters), lost, sum(counters) - lost, *counters]
 
-    items = SIPS * 60
+    items = ["tea"] * 60
     return rates(run, items, [*items, "secret"], budget, **settings)
 
 
@@ -179,9 +178,10 @@ def of_table(publish, budget, data, neighbour, **arguments):
     given = {"privacy_unit": "unit", "engine": ENGINE, **budget, **arguments}
 
     def run(rows, source):
-        return publish(rows, source=source, **given)
+        made = publish(rows, source=source, **given)
+        return made.table.select(["key"]) if "key" in made.table.column_names else made
 
-    return rates(run, data, neighbour, budget, runs=90, level=0.999)
+    return rates(run, data, neighbour, budget, runs=100, level=0.999, share=0.2)
 
 
 def counted(batches, source):
@@ -248,23 +248,21 @@ AUDITS = {
     "discover, any number of keys": table(ds.discover, canaries=4000, units=20, found=800),
     "top_k": table(ds.top_k, k=500, canaries=1000, found=500, method="one_key"),
     "hitting_set": table(ds.hitting_set, k=500, canaries=1000, found=500, method="one_key"),
-    "channel, gaussian, five keys": several_keys(ds.channels.gaussian),
+    "channel, gaussian, five keys": several_keys(ds.channels.gaussian, share=0.25),
     "channel, report_then_count, five keys": several_keys(ds.channels.report_then_count, share=0.3),
     "channel, optimal, lone key": lone_key(ds.channels.optimal),
-    "channel, simple, lone key": lone_key(ds.channels.simple),
-    "channel, gaussian, lone key": lone_key(ds.channels.gaussian),
     "channel, sample_threshold, lone key": lone_key(ds.federated.plan),
     "MisraGries": stream(misra_gries),
     "MisraGries, lone item": lone_item(
         lambda items, source: sketch_of(8, items).release(**CLIENTS, source=source), share=0.15
     ),
     "MisraGries, full": full_sketch(lambda k, items, source: sketch_of(k, items).release(**FULL, source=source)),
-    "MisraGries, universe": full_sketch(universe, {"epsilon": 8.0}, share=0.15),
-    "MisraGries, merged": full_sketch(merged, {"epsilon": 8.0, "delta": 0.01}, share=0.15),
-    "UserMisraGries": rates(users_sketch, [DRINKS] * 60, [DRINKS] * 61, FULL, runs=900, share=0.2),
+    "MisraGries, universe": full_sketch(universe, PURE, share=0.15),
+    "MisraGries, merged": full_sketch(merged, share=0.15),
+    "UserMisraGries": rates(users_sketch, [DRINKS] * 60, [DRINKS] * 61, FULL, share=0.05),
     "SparseVector": vector(neighbours="one_entry", epsilon=2.0, sparsity=2000, share=0.3),
     "SparseVector, retrieval": vector(neighbours="one_entry", epsilon=2.0, delta=1e-9, sparsity=2000),
-    "SparseVector, alp": vector(neighbours="one_entry", epsilon=8.0, variant="alp", sparsity=2000, share=0.1),
+    "SparseVector, alp": vector(neighbours="one_entry", epsilon=4.0, variant="alp", sparsity=2000, share=0.1),
     "SparseVector, dense": vector(neighbours="one_entry", epsilon=2.0, variant="dense", sparsity=2000),
     "SparseVector, max projection": vector(
         neighbours="one_entry", epsilon=2.0, variant="max_projection", sparsity=2000, share=0.3
@@ -296,6 +294,8 @@ MANY = np.linspace(0, 1, 400).tolist()
 GIVEN = {"column": "amount", "bounds": (0, 1)}
 TWO, THREE = amounts([1, 2], [0.1, 0.1]), amounts([1, 2, 3], [0.1, 0.1, 0.9])
 LONG = {
+    "channel, gaussian, lone key": lone_key(ds.channels.gaussian),
+    "channel, simple, lone key": lone_key(ds.channels.simple),
     "channel, report_then_count, lone keys": rates(lone_keys, [], [f"key {i}" for i in range(5)], CLIENTS),
     "UserMisraGries, lone item": lone_item(users_lone),
     "sum of a table": of_table(ds.sum, PURE, ROWS, MORE_ROWS, max_rows_per_unit=1, **GIVEN),

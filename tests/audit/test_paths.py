@@ -1,5 +1,7 @@
 """The short audit of every public path: it passes, and the same runs refute smaller claims."""
 
+import math
+
 import pytest
 from page import PAGE, page, rows
 from paths import AUDITS
@@ -11,6 +13,7 @@ def test_a_path_keeps_its_promise_and_smaller_ones_are_refuted(name):
     path = AUDITS[name]
     found = path.audit()
     assert found.passed and found.lower <= path.epsilon
+    assert found.detectable < math.inf, "otherwise it could not fail"
     assert found.lower_at(path.share * path.delta) > path.share * path.epsilon
 
 

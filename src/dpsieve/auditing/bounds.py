@@ -84,7 +84,7 @@ def detectable_by_rates(runs: int, neighbour_runs: int, epsilon: float, delta: f
     def exposed(true: float) -> bool:
         more = np.minimum(math.exp(true) * shares + delta, 1 - (1 - shares - delta) * math.exp(-true))
         shown = epsilon_from_rates(
-            np.floor(more * runs), runs, np.ceil(shares * neighbour_runs), neighbour_runs, delta, level
+            np.rint(more * runs), runs, np.rint(shares * neighbour_runs), neighbour_runs, delta, level
         )
         return bool(shown.max() > epsilon)
 
