@@ -9,7 +9,7 @@ PEER_PYTHON ?= $(PYTHON)
 # Tests start many processes: each would compile every module again without its bytecode on disk.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: audit demo docs plots figures test coverage test-engines golden faults test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-large bench-streams bench-federated bench-discovery bench-vectors bench-means bench-engines bench-peers peers package clean
+.PHONY: audit demo docs plots experiments test coverage test-engines golden faults test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-large bench-streams bench-federated bench-discovery bench-vectors bench-means bench-engines bench-peers peers package clean
 
 demo: $(VENV)/.run
 	$(BIN)/dpsieve demo
@@ -116,12 +116,11 @@ docs: $(VENV)/.dev
 plots: $(VENV)/.docs
 	$(BIN)/python docs/plots.py
 
-# Compute the figures of the papers on weighted sampling anew, with numbers and verdicts, in a minute or two.
-figures: $(VENV)/.docs
-	$(BIN)/python experiments/weighted_sampling_histograms.py
-	$(BIN)/python experiments/weighted_sampling_samples.py
-	$(BIN)/python experiments/weighted_sampling_estimates.py
-	$(BIN)/python experiments/weighted_sampling_order.py
+# Compute every figure and table of the papers anew: numbers, pictures, verdicts and the page of evidence.
+# DPSIEVE_DATA=folder reads real files; without it, synthetic stand-ins.
+experiments: $(VENV)/.dev
+	$(BIN)/python -m experiments
+	$(BIN)/python docs/tools/evidence.py
 
 # The lower bounds of pyproject.toml, installed in an environment of their own.
 test-oldest: .venv-oldest/.done
