@@ -3,13 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-PEERS := opendp pipelinedp tumult diffprivlib
+PEERS := opendp pipelinedp tumult diffprivlib smartnoise datasketches
 PEER_PYTHON ?= $(PYTHON)
 
 # Tests start many processes: each would compile every module again without its bytecode on disk.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo docs plots figures test coverage test-engines golden faults test-oldest lint lock package bench bench-kernel bench-noise bench-channels bench-release bench-large bench-streams bench-federated bench-discovery bench-vectors bench-means bench-engines bench-peers clean
+.PHONY: audit demo docs plots experiments test coverage test-engines golden faults test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-large bench-streams bench-federated bench-discovery bench-vectors bench-means bench-engines bench-peers peers package clean
 
 demo: $(VENV)/.run
 	$(BIN)/dpsieve demo
@@ -35,6 +35,11 @@ test-engines: $(VENV)/.spark
 golden: $(VENV)/.dev
 	$(BIN)/python tests/golden/update.py
 	$(BIN)/python tests/golden/update.py --api
+
+# Audit every public path with ten times the runs of the tests, then plant faults and store which of them the audits catch.
+audit: $(VENV)/.dev
+	$(BIN)/python tests/audit/power.py --paths 10
+	$(BIN)/python tests/audit/power.py
 
 # Plant small faults that break privacy, one at a time, in a copy of the project, and name the test that notices each.
 faults: $(VENV)/.dev
@@ -96,6 +101,13 @@ bench-peers: $(PEERS:%=.venv-peer-%/.done) $(VENV)/.bench
 	$(BIN)/python benchmarks/vectors.py
 	$(BIN)/python benchmarks/means.py
 
+# dpsieve and its peers, the same jobs on the same data (DPSIEVE_DATA, else made up), in about half an hour: numbers in
+# experiments/results/peers.csv, and the page. A peer that cannot be installed or fails is listed with its error.
+peers: $(VENV)/.dev
+	-$(MAKE) --keep-going $(PEERS:%=.venv-peer-%/.done)
+	$(BIN)/python benchmarks/peers/run.py
+	$(BIN)/python docs/tools/peers_page.py
+
 # Build the site, offline and strictly: a broken link or an undocumented public name is an error.
 docs: $(VENV)/.dev
 	$(BIN)/python docs/tools/build.py
@@ -104,12 +116,11 @@ docs: $(VENV)/.dev
 plots: $(VENV)/.docs
 	$(BIN)/python docs/plots.py
 
-# Compute the figures of the papers on weighted sampling anew, with numbers and verdicts, in a minute or two.
-figures: $(VENV)/.docs
-	$(BIN)/python experiments/weighted_sampling_histograms.py
-	$(BIN)/python experiments/weighted_sampling_samples.py
-	$(BIN)/python experiments/weighted_sampling_estimates.py
-	$(BIN)/python experiments/weighted_sampling_order.py
+# Compute every figure and table of the papers anew: numbers, pictures, verdicts and the page of evidence.
+# DPSIEVE_DATA=folder reads real files; without it, synthetic stand-ins.
+experiments: $(VENV)/.dev
+	$(BIN)/python -m experiments
+	$(BIN)/python docs/tools/evidence.py
 
 # The lower bounds of pyproject.toml, installed in an environment of their own.
 test-oldest: .venv-oldest/.done
@@ -154,9 +165,10 @@ $(VENV)/.package: $(VENV)/.dev
 	touch $@
 
 .venv-peer-%/.done: benchmarks/peers/%.txt
-	$(PEER_PYTHON) -c "import sys; sys.exit(sys.version_info[:2] != (3, 11) and 'peers are pinned for Python 3.11: make bench-peers PEER_PYTHON=python3.11')"
+	$(PEER_PYTHON) -c "import sys; sys.exit(sys.version_info[:2] != (3, 11) and 'peers are pinned for Python 3.11: make PEER_PYTHON=python3.11')"
 	$(PEER_PYTHON) -m venv --clear .venv-peer-$*
-	.venv-peer-$*/bin/python -m pip --disable-pip-version-check install --quiet --requirement $<
+	.venv-peer-$*/bin/python -m pip --disable-pip-version-check install --quiet --requirement $< 2> .venv-peer-$*/install.log \
+	  || { cat .venv-peer-$*/install.log; exit 1; }
 	touch $@
 
 # Write down the newest versions that fit, after the tests have passed with them.

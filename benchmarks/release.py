@@ -2,6 +2,7 @@
 
     make bench-release        or        .venv/bin/python benchmarks/release.py [rows]
     make bench-large          or        .venv/bin/python benchmarks/release.py large
+                                        .venv/bin/python benchmarks/release.py totals [rows]
 
 The first table has the default call, from the file to the result with counts, intervals and certificate, on 1, 2, 4,
 ... threads. It stands beside the number of distinct pairs of a unit and a key, which any release that bounds several
@@ -17,6 +18,8 @@ alone, and to the fastest bounded SQL.
 
 With `large`: a hundred million rows in ten files, one key for each of a million and of ten million users, beside the
 unbounded GROUP BY, and the default call beside the number of distinct pairs. This takes half an hour, and 1 GB on disk.
+
+With `totals`: releases with a mean, and with a sum and a mean of one column, beside the same release without them.
 """
 
 import json
@@ -62,7 +65,8 @@ rng = np.random.default_rng(seed)
 weights = np.cumsum(np.arange(1, names + 1) ** -1.1)
 ranks = np.searchsorted(weights, rng.random(rows) * weights[-1])
 keys = pa.DictionaryArray.from_arrays(pa.array(ranks), pa.array([f"name number {i}" for i in range(names)]))
-pq.write_table(pa.table({"user": rng.integers(0, users, rows), "key": keys.cast(pa.string())}), sys.argv[1])
+table = {"user": rng.integers(0, users, rows), "key": keys.cast(pa.string()), "price": rng.gamma(2.0, 20.0, rows)}
+pq.write_table(pa.table(table), sys.argv[1])
 """
 
 PLAIN = """
@@ -92,7 +96,9 @@ keys, threads, rounds = int(keys), int(threads), int(rounds)
 how = {"privacy_unit": "user", "epsilon": 1.0, "delta": 1e-8}
 how |= {"max_keys_per_unit": keys, "report_coverage": False} if keys else {}  # without keys: the default call
 release = ds.release
-def ours(): return release(path, key="key", engine=DuckDB(threads=threads), **how)
+columns = {"with a mean": {"means": {"price": (0, 200)}}}
+columns["with a sum and a mean"] = columns["with a mean"] | {"sums": {"price": (0, 200)}}
+def ours(**more): return release(path, key="key", engine=DuckDB(threads=threads), **how, **more)
 def sql(text):
     settings = {"threads": threads, "preserve_insertion_order": "false"}
     with duckdb.connect(config=settings) as connection:
@@ -102,7 +108,7 @@ best = {name: [float("inf")] * 2 for name in wanted}
 for i in range(rounds):
     for name in wanted:
         start, used = time.perf_counter(), time.process_time()
-        sql(texts[name]) if name in texts else ours()
+        sql(texts[name]) if name in texts else ours(**columns.get(name, {}))
         took = time.perf_counter() - start, time.process_time() - used
         best[name] = list(map(min, best[name], took))
 print(json.dumps([best, peak("self") / 1024]))
@@ -244,6 +250,33 @@ def large() -> None:
     Console(width=120).print(table)
 
 
+def measure_totals(path: Path, rounds: int) -> Table:
+    """Return the times of releases with totals, and their ratios to those without, of jobs that take turns."""
+    wanted = ["ours", "with a mean", "with a sum and a mean"]
+    table = Table(title="totals of a column beside the counts")
+    for name in ("keys per user", "threads", "counts alone, s", *(f"{name}, s (ratio, of CPU)" for name in wanted[1:])):
+        table.add_column(name, justify="right")
+    threads = thread_counts()[-1]
+    for keys in (1, 10, 0):
+        in_turn(path, keys, threads, 1, ["ours"], DPSIEVE_COMPILED="wait")  # fills the cache
+        best, _ = in_turn(path, keys, threads, rounds, wanted)
+        plain, cpu = best["ours"]
+        shown = [
+            f"{wall:.2f} ({wall / plain:.2f}, {used / cpu:.2f})" for wall, used in (best[name] for name in wanted[1:])
+        ]
+        table.add_row(str(keys or "default"), str(threads), f"{plain:.2f}", *shown)
+    return table
+
+
+def totals() -> None:
+    """Print what totals and means of a column cost."""
+    rows = int(sys.argv[2]) if len(sys.argv) > 2 else ROWS
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "events.parquet"
+        generate(path, rows, min(USERS, rows))
+        Console(width=120).print(measure_totals(path, ROUNDS))
+
+
 def main() -> None:
     """Print times and memory, and their ratios to the plain job."""
     rows = int(sys.argv[1]) if len(sys.argv) > 1 else ROWS
@@ -282,7 +315,8 @@ def main() -> None:
                 compare(path, keys, threads, first=False, table=compared)
         compare(small, 1, 2, first=True, table=compared)
         Console(width=120).print(compared)
+        Console(width=120).print(measure_totals(path, ROUNDS))
 
 
 if __name__ == "__main__":
-    large() if sys.argv[1:] == ["large"] else main()
+    {"large": large, "totals": totals}.get("".join(sys.argv[1:2]), main)()

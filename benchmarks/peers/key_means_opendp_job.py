@@ -35,12 +35,12 @@ def job(path: str, keys: int, noise: str, low: float, high: float) -> dict[str, 
         data=pl.scan_parquet(path).select(
             "user", "key", centred=((pl.col("value") - centre) * STEPS).round().cast(pl.Int64)
         ),
-        privacy_unit=dp.unit_of(contributions=keys, identifier="user"),
+        privacy_unit=dp.unit_of(contributions=1, identifier="user"),
         privacy_loss=loss(noise),
         split_evenly_over=1,
         margins=[Margin(max_length=20_000_000)],
     )
-    query = context.query().truncate_per_group(keys).group_by("key")
+    query = context.query().truncate_per_group(keys).truncate_per_group(1, by=["key"]).group_by("key")
     limit = round(half * STEPS)
     centred: Any = pl.col("centred").fill_null(0)  # OpenDP adds the namespace `dp`
     sums = centred.dp.sum((-limit, limit))

@@ -119,8 +119,7 @@ def decode_counts(task: Aggregation, listed: pa.Table | None, answer: pa.Table) 
         if sums is not None:
             some, sums = sums, np.zeros((len(sums), len(listed)), np.int64)
             sums[:, places] = some
-    first = as_numpy(answer.column("first")).astype(np.int64, copy=False) if "first" in answer.column_names else None
-    return Counted(name_keys(task, listed, answer), counts, first, sums)
+    return Counted(name_keys(task, listed, answer), counts, sums)
 
 
 def decode_pairs(task: Aggregation, listed: pa.Table | None, answer: pa.Table) -> Pairs:

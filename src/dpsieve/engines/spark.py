@@ -124,7 +124,7 @@ class Spark(Engine):
         names, numbers = [f"k{i}" for i in range(len(task.columns.key))], number_names(task.columns)
         sums = _guard(lambda: _sum(counts.frame, ["place"]).toArrow())
 
-        def under(keys: int, _: bool) -> Counted:
+        def under(keys: int) -> Counted:
             return SparkCounted(counts, _sum(counts.frame.where(f"place <= {int(keys)}"), names, numbers), task.columns)
 
         units = units_by_place(sums.column(0).to_numpy(), sums.column(1).to_numpy(), task.contribution.keys)

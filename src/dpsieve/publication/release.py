@@ -70,12 +70,13 @@ class Release(Publication):
             (what the key adds to an estimate of the sum of all frequencies: the count divided by its probability of
             being reported). Where rare keys are withheld, `bound` says what is known: 'exact', or 'at most' where only
             `high` is informative and `count` is null. Releases of sketches have `counter` as well, the noisy counter,
-            to which `count` adds the noisy loss. With keys only, just the key columns. A frequency is the true one
-            after units were cut to what each may add: `notes.bounded` states it, and the share of pairs left out.
+            to which `count` adds the noisy loss. Totals and means have a column each, such as `price_sum`, and two for
+            the ends of its interval, such as `price_low`. With keys only, just the key columns. A frequency is the true
+            one after units were cut to what each may add: `notes.bounded` states it, and the share of pairs left out.
         tokens: what the mechanism drew for each row of the table, integers in units of 1/`mechanism.resolution` of a
             frequency; None with keys only.
         sums: with totals, the noisy centred sums of each total, as integers, from which their columns in the table
-            come; see `dpsieve.noise.totals`.
+            come; see docs/background/totals.md.
     """
 
     when_empty: ClassVar[str] = "No key was frequent enough: dpsieve.preview says how frequent a key must be."

@@ -1,0 +1,25 @@
+"""PyDP: counts of keys that are not known in advance. Bounding and counting are done by the script."""
+
+from collections import Counter, defaultdict
+from random import SystemRandom
+
+import pyarrow.parquet as pq
+from measure import DELTA, EPSILON, answer
+from pydp.algorithms import partition_selection as selection
+
+SAMPLE = SystemRandom().sample
+
+
+def job(rows: str, keys: int, noise: str) -> dict[str, float]:
+    held = defaultdict(set)
+    table = pq.read_table(rows, columns=["user", "key"])
+    for user, key in zip(*(column.to_pylist() for column in table.columns), strict=True):
+        held[user].add(key)
+    counts = Counter(key for own in held.values() for key in SAMPLE(sorted(own), min(keys, len(own))))
+    make = getattr(selection, f"create_{noise}_partition_strategy")
+    strategy = make(EPSILON, DELTA, keys)
+    noisy = {key: strategy.noised_value_if_should_keep(number) for key, number in counts.items()}
+    return {key: number for key, number in noisy.items() if number is not None}
+
+
+answer(job, "python-dp")
