@@ -179,7 +179,7 @@ def of_table(publish, budget, data, neighbour, **arguments):
 
     def run(rows, source):
         made = publish(rows, source=source, **given)
-        return made.table.select(["key"]) if "key" in made.table.column_names else made
+        return "7" in made.table["key"].to_pylist() if "key" in made.table.column_names else made
 
     return rates(run, data, neighbour, budget, runs=100, level=0.999, share=0.2)
 

@@ -6,8 +6,9 @@ sees what is spread over many keys. One event in one direction is selected. Its 
 so the number of candidates costs nothing.
 """
 
+import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -130,28 +131,41 @@ def find_event(runs: Sequence[Run], neighbour_runs: Sequence[Run], delta: float,
         rates.append((_counts(held_out[0] >= least), _counts(held_out[1] >= least)))
     if not events:
         return Found(Is("type", ""))
-    best, chosen = 0.0, Found(events[0])
-    for part in (1, 1 / 3, 0):  # where nothing promises a bound at this delta, what would at a smaller one
-        for negated in (False, True):
-            for is_reversed in (False, True):
-                promised = _promised(np.array(rates), negated, is_reversed, part * delta, level, tests)
-                if promised.max() > best:
-                    best, chosen = float(promised.max()), Found(events[int(promised.argmax())], negated, is_reversed)
+    table, best, chosen = np.array(rates), 0.0, Found(events[0])
+    sides = [(negated, is_reversed) for negated in (False, True) for is_reversed in (False, True)]
+    for promise in (_promised_bound(delta, level, tests), _promised_bound(delta / 3, level, tests), _excess):
+        for negated, is_reversed in sides:
+            promised = promise(*_cautious(table, negated, is_reversed))
+            if promised.max() > best:
+                best, chosen = float(promised.max()), Found(events[int(promised.argmax())], negated, is_reversed)
         if best > 0:
-            return chosen
-    shares = np.array([[hits / trials for hits, trials in pair] for pair in rates])
-    likeliest = int(np.abs(shares[:, 0] - shares[:, 1]).argmax())
-    return Found(events[likeliest], reversed=bool(shares[likeliest, 1] > shares[likeliest, 0]))
+            break
+    return chosen
 
 
-def _promised(rates: Floats, negated: bool, is_reversed: bool, delta: float, level: float, tests: int) -> Floats:
-    """Return the bound that each event would give if further runs had the rates of these, read with caution."""
+def _cautious(rates: Floats, negated: bool, is_reversed: bool) -> tuple[Floats, Floats]:
+    """Return the rates of each event on the two inputs, the larger one read low and the smaller one high."""
     hits, trials = rates[:, :, 0], rates[:, :, 1]
     hits = trials - hits if negated else hits
     more, less = (1, 0) if is_reversed else (0, 1)
-    low = rate_low(hits[:, more], trials[:, more], _CAUTION)
-    high = rate_high(hits[:, less], trials[:, less], _CAUTION)
-    return epsilon_from_rates(np.floor(low * tests), tests, np.ceil(high * tests), tests, delta, level)
+    return rate_low(hits[:, more], trials[:, more], _CAUTION), rate_high(hits[:, less], trials[:, less], _CAUTION)
+
+
+def _promised_bound(delta: float, level: float, tests: int) -> Callable[[Floats, Floats], Floats]:
+    """Return a function of rates: the bound that further runs with these rates give."""
+
+    def promise(low: Floats, high: Floats) -> Floats:
+        return epsilon_from_rates(np.floor(low * tests), tests, np.ceil(high * tests), tests, delta, level)
+
+    return promise
+
+
+def _excess(low: Floats, high: Floats) -> Floats:
+    """Return scores in the order of the delta that an event needs at epsilon 1: its rate less e times the other.
+
+    It decides where too few runs promise a bound, and prefers events that hardly happen on one input.
+    """
+    return np.exp(low - math.e * high)  # above 0, so that one event is always chosen
 
 
 def _about_one(runs: Sequence[Run], neighbour_runs: Sequence[Run]) -> Iterator[Event]:
