@@ -10,7 +10,7 @@ import dpsieve as ds
 def job(rows: str, low: float, high: float, what: str, **options: Any) -> dict[str, float]:
     method = {"sum": ds.sum, "mean": ds.mean}[what]
     found = method(rows, column="value", bounds=(low, high), privacy_unit="row", epsilon=EPSILON, **options)
-    return {what: found.value}
+    return {what: float(found.value)}
 
 
 answer(job, "dpsieve")
