@@ -9,7 +9,7 @@ PEER_PYTHON ?= $(PYTHON)
 # Tests start many processes: each would compile every module again without its bytecode on disk.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo docs plots figures test coverage test-engines golden faults test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-large bench-streams bench-federated bench-discovery bench-vectors bench-means bench-engines bench-peers peers clean
+.PHONY: audit demo docs plots experiments test coverage test-engines golden faults test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-large bench-streams bench-federated bench-discovery bench-vectors bench-means bench-engines bench-peers peers package clean
 
 demo: $(VENV)/.run
 	$(BIN)/dpsieve demo
@@ -36,6 +36,11 @@ golden: $(VENV)/.dev
 	$(BIN)/python tests/golden/update.py
 	$(BIN)/python tests/golden/update.py --api
 
+# Audit every public path with ten times the runs of the tests, then plant faults and store which of them the audits catch.
+audit: $(VENV)/.dev
+	$(BIN)/python tests/audit/power.py --paths 10
+	$(BIN)/python tests/audit/power.py
+
 # Plant small faults that break privacy, one at a time, in a copy of the project, and name the test that notices each.
 faults: $(VENV)/.dev
 	$(BIN)/python tests/faults/run.py
@@ -45,6 +50,14 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
 	$(BIN)/mypy
+
+# Build the wheel and the source distribution, check them, and try the wheel in empty environments.
+package: $(VENV)/.package
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/check-wheel-contents dist
+	$(BIN)/python tests/packaging/try_wheel.py
 
 bench: bench-kernel bench-noise bench-channels bench-release bench-streams bench-federated bench-discovery bench-vectors bench-means
 
@@ -104,12 +117,11 @@ docs: $(VENV)/.dev
 plots: $(VENV)/.docs
 	$(BIN)/python docs/plots.py
 
-# Compute the figures of the papers on weighted sampling anew, with numbers and verdicts, in a minute or two.
-figures: $(VENV)/.docs
-	$(BIN)/python experiments/weighted_sampling_histograms.py
-	$(BIN)/python experiments/weighted_sampling_samples.py
-	$(BIN)/python experiments/weighted_sampling_estimates.py
-	$(BIN)/python experiments/weighted_sampling_order.py
+# Compute every figure and table of the papers anew: numbers, pictures, verdicts and the page of evidence.
+# DPSIEVE_DATA=folder reads real files; without it, synthetic stand-ins.
+experiments: $(VENV)/.dev
+	$(BIN)/python -m experiments
+	$(BIN)/python docs/tools/evidence.py
 
 # The lower bounds of pyproject.toml, installed in an environment of their own.
 test-oldest: .venv-oldest/.done
@@ -126,11 +138,12 @@ $(VENV)/.run: pyproject.toml constraints.txt | $(VENV)/.created
 	touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/.created
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(PIP) install --quiet --constraint constraints.txt pip  # the pip of Python 3.11 has no --group
+	$(PIP) install --quiet --constraint constraints.txt --editable . --group dev
 	touch $@ $(VENV)/.run
 
 $(VENV)/.bench: $(VENV)/.dev
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[bench]'
+	$(PIP) install --quiet --constraint constraints.txt --group bench
 	touch $@
 
 # Half a gigabyte, for the tests of Spark.
@@ -139,12 +152,17 @@ $(VENV)/.spark: $(VENV)/.dev
 	touch $@
 
 $(VENV)/.docs: $(VENV)/.dev
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[docs]'
+	$(PIP) install --quiet --constraint constraints.txt --group docs
+	touch $@
+
+$(VENV)/.package: $(VENV)/.dev
+	$(PIP) install --quiet --constraint constraints.txt --group package
 	touch $@
 
 .venv-oldest/.done: pyproject.toml constraints-oldest.txt
 	$(PYTHON) -m venv .venv-oldest
-	.venv-oldest/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints-oldest.txt --editable '.[dev]'
+	.venv-oldest/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt pip
+	.venv-oldest/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints-oldest.txt --editable . --group dev
 	touch $@
 
 .venv-peer-%/.done: benchmarks/peers/%.txt
@@ -157,11 +175,12 @@ $(VENV)/.docs: $(VENV)/.dev
 # Write down the newest versions that fit, after the tests have passed with them.
 lock:
 	rm -rf .venv-lock && $(PYTHON) -m venv .venv-lock
-	.venv-lock/bin/python -m pip install --quiet --editable '.[dev,bench,docs,spark]'
+	.venv-lock/bin/python -m pip install --quiet --upgrade pip
+	.venv-lock/bin/python -m pip install --quiet --editable '.[spark]' --group dev --group bench --group docs --group package
 	.venv-lock/bin/python -m pytest -n auto --dist worksteal -m 'not server'
 	.venv-lock/bin/python -m pytest -m server tests/engines
 	{ echo '# The exact versions that were tested, which make installs. `make lock` writes this file anew.'; \
-	  .venv-lock/bin/python -m pip freeze --exclude-editable; } > constraints.txt
+	  .venv-lock/bin/python -m pip freeze --all --exclude setuptools --exclude-editable; } > constraints.txt
 	rm -rf .venv-lock
 
 clean:

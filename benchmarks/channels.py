@@ -4,7 +4,7 @@
 
 The unsafe job is what a hurried engineer writes: numpy's floating-point Laplace noise, a threshold, a filter. Its noise
 leaks through its last bits, and its threshold is the usual one. Peers are measured where they are installed
-(`pip install 'dpsieve[bench]'`), on fewer keys where they are slow, as keys per second.
+(`pip install --group bench`), on fewer keys where they are slow, as keys per second.
 """
 
 import importlib.util

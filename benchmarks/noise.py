@@ -3,7 +3,7 @@
     make bench-noise        or        .venv/bin/python benchmarks/noise.py
 
 numpy's Laplace and normal are not safe for privacy (floating-point noise leaks); they are the floor of what a draw
-costs. OpenDP is measured where it is installed (`pip install 'dpsieve[bench]'`), on fewer draws, as rate.
+costs. OpenDP is measured where it is installed (`pip install --group bench`), on fewer draws, as rate.
 """
 
 import importlib.util

@@ -254,14 +254,16 @@ def measure_totals(path: Path, rounds: int) -> Table:
     """Return the times of releases with totals, and their ratios to those without, of jobs that take turns."""
     wanted = ["ours", "with a mean", "with a sum and a mean"]
     table = Table(title="totals of a column beside the counts")
-    for name in ("keys per user", "threads", "counts alone, s", *(f"{name}, s (ratio)" for name in wanted[1:])):
+    for name in ("keys per user", "threads", "counts alone, s", *(f"{name}, s (ratio, of CPU)" for name in wanted[1:])):
         table.add_column(name, justify="right")
     threads = thread_counts()[-1]
     for keys in (1, 10, 0):
         in_turn(path, keys, threads, 1, ["ours"], DPSIEVE_COMPILED="wait")  # fills the cache
         best, _ = in_turn(path, keys, threads, rounds, wanted)
-        plain = best["ours"][0]
-        shown = [f"{best[name][0]:.2f} ({best[name][0] / plain:.2f})" for name in wanted[1:]]
+        plain, cpu = best["ours"]
+        shown = [
+            f"{wall:.2f} ({wall / plain:.2f}, {used / cpu:.2f})" for wall, used in (best[name] for name in wanted[1:])
+        ]
         table.add_row(str(keys or "default"), str(threads), f"{plain:.2f}", *shown)
     return table
 

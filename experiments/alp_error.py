@@ -1,6 +1,4 @@
-"""How far off is ALP? Figures 2.3, 2.4 and 2.5 of Lebeda's thesis, and the constants of its Section 2.6.
-
-    .venv/bin/python experiments/alp_error.py
+"""How far off is ALP? Figures 2.3, 2.4 and 2.5 of the thesis, and the constants of its Section 2.6.
 
 As in the thesis, values are uniform up to 5,000, and in all columns others take an entry's place with the same
 probability. Three ways lead to each number:
@@ -16,13 +14,9 @@ from fractions import Fraction
 from functools import cache, partial
 from typing import Any
 
-import altair as alt
 import numba
 import numpy as np
-import pyarrow as pa
-from discovery_data import COLOURS, save
-from rich.console import Console
-from rich.table import Table
+from experiment import Experiment, Plot, Row, Verdict, column, group, judge_claim, pick
 from scipy.optimize import minimize_scalar
 
 from dpsieve.papers.thesis.alp_decoders import decode
@@ -33,13 +27,12 @@ from dpsieve.sparse.alp_estimates import Stretch, middles
 from dpsieve.sparse.embedding import Errors
 from dpsieve.types import Floats
 
-LARGEST, REPEATS, MANY = 5000.0, 20_000, 1_000_000
+LARGEST, REPEATS, MANY = 5000.0, 10_000, 1_000_000
 ALPHAS = np.arange(1, 101) / 10
 COLLISIONS = (0.0, 0.05, 0.1, 0.15, 0.2)
 EPSILONS = np.arange(5, 201) / 20
 WIDEST = 24  # counts a level that are tried
 RNG = np.random.default_rng(1)
-CONSOLE = Console(width=160)
 CLAIMS_24 = {  # collision: mean absolute error, standard deviation, mean error, 90th percentile; and their rounding
     0.1: ((6.4, 0.05), (11.0, 0.5), (2.33, 0.005), (15.78, 0.005)),
     0.01: ((4.8, 0.05), (7.8, 0.05), (0.18, 0.005), (11.5, 0.05)),
@@ -85,7 +78,7 @@ def exact(flip: float, collision: float, most: int = 20_000) -> Errors:
     return Errors.of(*middles((Stretch(most, flip, 1, 1),), (Stretch(most, other, 1, 1),)))
 
 
-def between(errors: Errors, points: int, whole: bool = False) -> Errors:
+def round_between(errors: Errors, points: int, whole: bool = False) -> Errors:
     """Return the errors of values evenly spread between two levels, which are rounded at random."""
     out = []
     for i in range(points):
@@ -95,66 +88,43 @@ def between(errors: Errors, points: int, whole: bool = False) -> Errors:
     return Errors.of(np.concatenate([one for one, _ in out]), np.concatenate([one for _, one in out]))
 
 
-def table_of(title: str, *names: str) -> Table:
-    """Return a table with these columns."""
-    table = Table(title=title)
-    for name in names:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
-
-
-def verdict(claim: float, found: float, rounding: float, error: float = 0.0) -> str:
-    """Return whether a number that was found is the claimed one, up to its rounding and three standard errors."""
-    return "agrees" if abs(claim - found) <= rounding + 3 * error else "differs"
-
-
-def figure_23() -> None:
-    """Show the bound and the mean error by alpha and by the rate of collisions."""
-    rows: list[dict[str, Any]] = []
-    for collision in COLLISIONS:
-        for alpha in ALPHAS:
-            values = RNG.random(REPEATS) * LARGEST
+def alpha_rows(small: bool) -> list[Row]:
+    """Return the bound and the mean error by alpha and by the rate of collisions."""
+    rows: list[Row] = []
+    for collision in COLLISIONS[:2] if small else COLLISIONS:
+        for alpha in (ALPHAS[9::30] if small else ALPHAS).tolist():
+            values = RNG.random(50 if small else REPEATS) * LARGEST
             found = float(np.abs(simulated(values, alpha, 1 / (alpha + 2), collision)).mean())
-            bound = lemma_2_10(alpha, collision)
-            rows.append({"alpha": float(alpha), "collisions": f"{collision:g}", "bound": bound, "simulated": found})
-    table = table_of(
-        f"Figure 2.3: mean error at epsilon 1, {REPEATS:,} repetitions; in brackets the upper bound",
-        "alpha", *(f"collisions {collision:g}" for collision in COLLISIONS), "exact, 0", "exact, 0.2",
-    )  # fmt: skip
-    for alpha in (0.1, 0.5, 1, 2, 3, 4, 6, 8, 10):
-        here = [row for row in rows if row["alpha"] == alpha]
-        precise = ["", ""]
-        if alpha >= 0.5:
-            precise = [f"{alpha * between(exact(1 / (alpha + 2), c), 20).mean:.2f}" for c in (0.0, 0.2)]
-        table.add_row(f"{alpha:g}", *(f"{row['simulated']:.2f} ({row['bound']:.1f})" for row in here), *precise)
-    CONSOLE.print(table)
-    table = table_of(
-        "Figure 2.3: bound over error", "collisions", "best alpha", "thesis", "median, 10 % to 90 %", "verdict"
-    )
-    for collision in COLLISIONS:
-        here = [row for row in rows if row["collisions"] == f"{collision:g}"]
-        best = min(here, key=lambda row: row["simulated"])
-        ratios = [row["bound"] / row["simulated"] for row in here]
-        low, middle, high = np.quantile(ratios, [0.1, 0.5, 0.9])
-        shown = f"{middle:.2f} ({low:.2f} to {high:.2f})"
-        table.add_row(f"{collision:g}", f"{best['alpha']:.1f}", "about 2", shown, verdict(2, middle, 0.3))
-    CONSOLE.print(table)
-    mean = CLAIMS_24[0.1][0][0]
-    print(f"By the thesis's own mean error of {mean} at alpha 3 it is {lemma_2_10(3, 0.1) / mean:.1f} there.\n")
-    charts = [
-        alt.Chart(pa.Table.from_pylist(rows), width=340, height=260, title=title)
-        .mark_line(clip=True)
-        .encode(
-            alt.X("alpha:Q"),
-            alt.Y(f"{name}:Q", title="error", scale=alt.Scale(domain=[0, most])),
-            alt.Color("collisions:N", scale=alt.Scale(range=COLOURS)),
-        )
-        for name, title, most in (("bound", "upper bound", 60), ("simulated", "mean error, simulated", 30))
-    ]
-    save("alp_error_alpha", alt.hconcat(*charts, title="Figure 2.3: error by alpha, epsilon 1"))
+            rows.append({
+                "collisions": collision, "alpha": alpha, "bound": lemma_2_10(alpha, collision), "simulated": found
+            })  # fmt: skip
+    return rows
 
 
-def drawn(collision: float, decoder: str, entries: int = 10_000, asked: int = 500, rounds: int = 6) -> Floats:
+def judge_alpha(rows: list[Row]) -> list[Verdict]:
+    """Judge the bound of Lemma 2.10, and how far above the error it is."""
+    ratios = column(rows, "bound") / column(rows, "simulated")
+    medians = {at: np.median(column(part, "bound") / column(part, "simulated"))
+               for (at,), part in group(rows, "collisions")}  # fmt: skip
+    best = {at: min(part, key=lambda row: row["simulated"])["alpha"] for (at,), part in group(rows, "collisions")}
+    return [
+        judge_claim(
+            "Lemma 2.10 bounds the mean error for every alpha and rate of collisions",
+            f"the bound is {ratios.min():.2f} to {ratios.max():.2f} times the error", ratios.min() >= 1,
+            "the error is above the bound",
+        ),
+        judge_claim(
+            "Figure 2.3: the bound is approximately twice as large for most parameters",
+            "median ratio " + ", ".join(f"{ratio:.2f} at {at:g}" for at, ratio in medians.items())
+            + "; least error at alpha " + ", ".join(f"{alpha:g}" for alpha in best.values()),
+            all(abs(ratio - 2) <= 0.3 for ratio in medians.values()),
+            "by the thesis's own mean error of 6.4 at alpha 3 and 0.1 the ratio is "
+            f"{lemma_2_10(3, 0.1) / 6.4:.1f}, so 'twice' is a rough reading of its figure",
+        ),
+    ]  # fmt: skip
+
+
+def drawn(collision: float, decoder: str, entries: int = 10_000, asked: int = 500, rounds: int = 3) -> Floats:
     """Return errors of cells that the mechanism has drawn; all entries but those asked about are at the largest."""
     most, source = math.ceil(LARGEST / 3), resolve(None)
     places = round(-1 / math.expm1(math.log1p(-collision) / entries))
@@ -170,61 +140,58 @@ def drawn(collision: float, decoder: str, entries: int = 10_000, asked: int = 50
     return np.concatenate(out)
 
 
-def figure_24() -> None:
-    """Show the distribution of errors at alpha 3."""
-    flip, charts = 1 / 5, []
-    table = table_of(
-        f"Figure 2.4: alpha 3, epsilon 1, {MANY:,} repetitions",
-        "collisions", "what", "thesis", "simulated", "exact", "library, prefix", "library, likelihood", "verdict",
-    )  # fmt: skip
+MEASURES: dict[str, Callable[[Floats], float]] = {
+    "mean absolute error": lambda x: float(np.abs(x).mean()),
+    "standard deviation": lambda x: float(x.std()),
+    "mean error": lambda x: float(x.mean()),
+    "90th percentile": lambda x: float(np.quantile(np.abs(x), 0.9)),
+}
+
+
+def density_rows(small: bool) -> list[Row]:
+    """Return measures and densities of errors at alpha 3."""
+    flip, rows, many = 1 / 5, list[Row](), 2_000 if small else MANY
     for collision, claims in CLAIMS_24.items():
-        values = RNG.random(MANY) * LARGEST
-        errors, precise = simulated(values, 3.0, flip, collision), between(exact(flip, collision), 60)
-        all_errors = [errors, *(drawn(collision, decoder) for decoder in ("prefix", "likelihood"))]
-        sizes = np.sort(np.abs(3 * precise.values))
-        order = np.argsort(np.abs(precise.values), kind="stable")
+        errors = simulated(RNG.random(many) * LARGEST, 3.0, flip, collision)
+        precise = round_between(exact(flip, collision), 60)
+        sizes, order = np.sort(np.abs(3 * precise.values)), np.argsort(np.abs(precise.values), kind="stable")
         percentile = float(sizes[np.searchsorted(np.cumsum(precise.masses[order]), 0.9)])
         spread = 3 * math.sqrt(float(precise.values**2 @ precise.masses) - precise.bias**2)
         computed = (3 * precise.mean, spread, 3 * precise.bias, percentile)
-        what: dict[str, Callable[[Floats], float]] = {
-            "mean absolute error": lambda x: float(np.abs(x).mean()),
-            "standard deviation": lambda x: float(x.std()),
-            "mean error": lambda x: float(x.mean()),
-            "90th percentile": lambda x: float(np.quantile(np.abs(x), 0.9)),
-        }
-        noise = float(errors.std()) / math.sqrt(MANY)
-        for (name, how), (claim, rounding), computed_one in zip(what.items(), claims, computed, strict=True):
-            found, prefix, likely = (how(one) for one in all_errors)
-            says = verdict(claim, found, rounding, noise)
-            cells = (f"{number:.2f}" for number in (claim, found, computed_one, prefix, likely))
-            table.add_row(f"{collision:g}", name, *cells, says)
-        others = [f"{float(np.median(one)):.2f}" for one in all_errors]
-        table.add_row(f"{collision:g}", "median error", "", others[0], "", *others[1:], "")
-        lowest = f"{errors.min():.0f} to {errors.max():.0f}"
-        table.add_row(f"{collision:g}", "least and largest", "-114 to 274" if collision == 0.1 else "to 147", lowest)
-        table.add_section()
-        heights, edges = np.histogram(errors, np.arange(-60, 61), density=True)
+        read = [] if small else [drawn(collision, decoder) for decoder in ("prefix", "likelihood")]
+        noise = float(errors.std()) / math.sqrt(many)
+        for (name, how), (claim, rounding), value in zip(MEASURES.items(), claims, computed, strict=True):
+            own = {"simulated": how(errors), "exact": value, "thesis": claim, "rounding": rounding + 3 * noise}
+            own |= {f"library, {name}": how(one) for name, one in zip(("prefix", "likelihood"), read, strict=False)}
+            rows += [{"collisions": collision, "what": name, "law": law, "error": "", "value": value}
+                     for law, value in own.items()]  # fmt: skip
+        heights, edges = np.histogram(errors, np.arange(-40, 41), density=True)
         middle = (edges[1:] + edges[:-1]) / 2
         laws = {f"Laplace {scale:g}": np.exp(-np.abs(middle) / scale) / (2 * scale) for scale in (1.0, 4.5)}
-        rows = [
-            {"error": float(x), "density": float(y), "law": law}
+        rows += [
+            {"collisions": collision, "what": "density", "law": law, "error": x, "value": y}
             for law, line in {"ALP": heights, **laws}.items()
-            for x, y in zip(middle, line, strict=True)
+            for x, y in zip(middle.tolist(), line.tolist(), strict=True)
         ]
-        edge = pa.Table.from_pylist([{"error": sign * computed[3]} for sign in (-1, 1)])
-        lines_of = (
-            alt.Chart(pa.Table.from_pylist(rows), width=340, height=240, title=f"collisions {collision:g}")
-            .mark_line(clip=True, interpolate="step")
-            .encode(
-                alt.X("error:Q"),
-                alt.Y("density:Q", scale=alt.Scale(domain=[0, 0.25])),
-                alt.Color("law:N", scale=alt.Scale(range=COLOURS), title=None),
+    return rows
+
+
+def judge_density(rows: list[Row]) -> list[Verdict]:
+    """Judge the four numbers of the text for both rates of collisions."""
+    verdicts = []
+    for (collision, what), part in group([row for row in rows if row["what"] != "density"], "collisions", "what"):
+        value = {row["law"]: row["value"] for row in part}
+        library = f", {value['library, likelihood']:.2f} by the library" if "library, likelihood" in value else ""
+        verdicts.append(
+            judge_claim(
+                f"Figure 2.4, collision probability {collision:g}: the {what} is {value['thesis']:g}",
+                f"{value['simulated']:.2f} simulated, {value['exact']:.2f} exact{library}",
+                abs(value["simulated"] - value["thesis"]) <= value["rounding"],
+                f"{value['simulated'] - value['thesis']:+.3f}, where a run of this size is within "
+                f"{value['rounding']:.3f}: the thesis's number is one run too",
             )
         )
-        charts.append(lines_of + alt.Chart(edge).mark_rule(strokeDash=[4, 4]).encode(x="error:Q"))
-    CONSOLE.print(table)
-    title = "Figure 2.4: errors at alpha 3, epsilon 1; 90 % lie between the dashed lines"
-    save("alp_error_density", alt.hconcat(*charts, title=title))
+    return verdicts
 
 
 def histogram(epsilon: float, collision: float) -> float:
@@ -241,108 +208,150 @@ def exact_loss(epsilon: float, collision: float) -> float:
     """Return the least mean error over levels that are 1, 2, 3, ... counts apart, with the exact loss."""
     widths = [width for width in range(1, WIDEST + 1) if width == 1 or width * epsilon < 8]
     flips = [(width, 1 / (width * math.expm1(epsilon) + 2)) for width in widths]
-    return min(w * between(exact(flip, collision), w, whole=True).mean for w, flip in flips)
+    return min(w * round_between(exact(flip, collision), w, whole=True).mean for w, flip in flips)
 
 
-def figure_25() -> None:
-    """Show the mean error of Algorithms 4 and 10 by epsilon."""
-    lines: dict[str, tuple[Callable[[float, float], float], Callable[[float], float]]] = {
-        "Algorithm 4, no collisions": (projection, lambda _: 0.0),
-        "Algorithm 4, 0.1": (projection, lambda _: 0.1),
-        "Algorithm 10, no collisions": (histogram, lambda _: 0.0),
-        "Algorithm 10, 0.1/e^eps": (histogram, lambda e: 0.1 if e < 1 else 0.1 / math.exp(e)),
-        "Algorithm 10, 0.1/eps": (histogram, lambda e: 0.1 if e < 1 else 0.1 / e),
-        "exact loss, 0.1/eps": (exact_loss, lambda e: 0.1 if e < 1 else 0.1 / e),
-    }
-    found = {name: [how(float(e), rate(float(e))) for e in EPSILONS] for name, (how, rate) in lines.items()}
-    found["1/eps"], found["1/e^eps"] = [list(map(float, one)) for one in (1 / EPSILONS, np.exp(-EPSILONS))]
-    shown = (0.25, 0.5, 0.7, 1.0, 2.0, 4.0, 8.0, 10.0)
-    places = [int(np.argmin(np.abs(EPSILONS - epsilon))) for epsilon in shown]
-    names = [f"{epsilon:g}" for epsilon in shown]
-    table = table_of("Figure 2.5: mean error by epsilon, exact; in brackets simulated", "epsilon", *names)
-    for name, line in found.items():
-        cells = [f"{line[place]:.3g}" for place in places]
-        if name in lines and lines[name][0] is not exact_loss:
-            how, rate = lines[name]
-            for i, epsilon in enumerate(shown):
-                gap = 3 / epsilon if how is projection else 1.0
-                values = gap * RNG.integers(0, math.floor(LARGEST / gap) + 1, REPEATS).astype(np.float64)
-                flip = 1 / 5 if how is projection else 1 / (math.exp(epsilon) + 1)
-                cells[i] += f" ({np.abs(simulated(values, gap, flip, rate(epsilon))).mean():.3g})"
-        table.add_row(name, *cells)
-    CONSOLE.print(table)
-    table = table_of("Figure 2.5: Algorithm 10 is better from", "collisions", "thesis", "found", "verdict")
+LINES: dict[str, tuple[Callable[[float, float], float], Callable[[float], float]]] = {
+    "Algorithm 4, no collisions": (projection, lambda _: 0.0),
+    "Algorithm 4, 0.1": (projection, lambda _: 0.1),
+    "Algorithm 10, no collisions": (histogram, lambda _: 0.0),
+    "Algorithm 10, 0.1/e^eps": (histogram, lambda e: 0.1 if e < 1 else 0.1 / math.exp(e)),
+    "Algorithm 10, 0.1/eps": (histogram, lambda e: 0.1 if e < 1 else 0.1 / e),
+    "exact loss, 0.1/eps": (exact_loss, lambda e: 0.1 if e < 1 else 0.1 / e),
+}
+
+
+def epsilon_rows(small: bool) -> list[Row]:
+    """Return the exact mean error of Algorithms 4 and 10 by epsilon."""
+    epsilons = (EPSILONS[15::60] if small else EPSILONS).tolist()
+    lines = dict(list(LINES.items())[:5:2]) | {"Algorithm 4, 0.1": LINES["Algorithm 4, 0.1"]} if small else LINES
+    rows = [
+        {"line": name, "epsilon": epsilon, "error": how(epsilon, rate(epsilon))}
+        for name, (how, rate) in lines.items()
+        for epsilon in epsilons
+    ]
+    return [*rows, *({"line": "1/eps", "epsilon": epsilon, "error": 1 / epsilon} for epsilon in epsilons)]
+
+
+def judge_epsilon(rows: list[Row]) -> list[Verdict]:
+    """Judge from where on Algorithm 10 is better, and the exact loss against both."""
+    verdicts = []
     pairs = {
-        "none": ("Algorithm 4, no collisions", "Algorithm 10, no collisions"),
-        "0.1": ("Algorithm 4, 0.1", "Algorithm 10, 0.1/eps"),
+        "no collisions": ("Algorithm 4, no collisions", "Algorithm 10, no collisions"),
+        "collisions 0.1": ("Algorithm 4, 0.1", "Algorithm 10, 0.1/eps"),
     }
     for name, (one, other) in pairs.items():
-        better = np.array(found[other]) < np.array(found[one])
-        crossing = float(EPSILONS[int(np.argmax(better))])
-        table.add_row(name, "about 0.7", f"{crossing:.2f}", verdict(0.7, crossing, 0.101))
-    worse = [e for e, mine, best in zip(
-        EPSILONS, found["exact loss, 0.1/eps"],
-        np.minimum(found["Algorithm 4, 0.1"], found["Algorithm 10, 0.1/eps"]), strict=True,
-    ) if mine > best * (1 + 1e-9)]  # fmt: skip
-    CONSOLE.print(table)
-    where = f"for epsilon {min(worse):g} to {max(worse):g}" if worse else "nowhere"
-    print(f"The exact loss is worse than the better of both, at the same rate of collisions, {where}.\n")
-    rows = [
-        {"epsilon": float(epsilon), "error": y, "what": name}
-        for name, line in found.items()
-        for epsilon, y in zip(EPSILONS, line, strict=True)
-    ]
-    chart = (
-        alt.Chart(pa.Table.from_pylist(rows), width=480, height=320)
-        .mark_line(clip=True)
-        .encode(
-            alt.X("epsilon:Q"),
-            alt.Y("error:Q", title="mean error", scale=alt.Scale(type="log", domain=[1e-4, 100])),
-            alt.Color("what:N", sort=list(found), scale=alt.Scale(range=COLOURS), title=None),
-            alt.StrokeDash("what:N", sort=list(found), legend=None),
+        four, ten = pick(rows, line=one), pick(rows, line=other)
+        better = [row["epsilon"] for row, base in zip(ten, four, strict=True) if row["error"] < base["error"]]
+        verdicts.append(
+            judge_claim(
+                f"Figure 2.5, {name}: Algorithm 10 is better from an epsilon of about 0.7 on",
+                f"from {min(better):.2f} on",
+                abs(min(better) - 0.7) <= 0.101,
+                "the lines cross elsewhere",
+            )
+        )
+    ours = pick(rows, line="exact loss, 0.1/eps")
+    if ours:
+        bases = [pick(rows, line=name) for name in ("Algorithm 4, 0.1", "Algorithm 10, 0.1/eps")]
+        ratios = column(ours, "error") / np.minimum(*(column(base, "error") for base in bases))
+        verdicts.append(
+            judge_claim(
+                "Figure 2.5: one of Algorithms 4 and 10 is best at each epsilon",
+                f"levels of several counts with their exact loss have {ratios.min():.2f} to {ratios.max():.2f} times "
+                "the error of the better one",
+                ratios.max() <= 1 + 1e-6,
+                "they are worse in places",
+                better=True,
+            )
+        )
+    return verdicts
+
+
+def tail(alpha: float) -> float:
+    """Return 4 p (1 - p) of the flip probability p."""
+    flip = 1 / (alpha + 2)
+    return 4 * flip * (1 - flip)
+
+
+def multiplicative(alpha: float) -> float:
+    """Return the bound of Lemma 2.28 without collisions."""
+    root = math.sqrt(math.sqrt(tail(alpha)))
+    return (2 - 4 / (alpha + 2)) / (root - root * root * root)
+
+
+def additive(alpha: float) -> float:
+    """Return epsilon times the additive error of Section 2.6."""
+    return 4 * alpha / -math.log(tail(alpha))
+
+
+def constants_rows(_: bool) -> list[Row]:
+    """Return the least bounds of Section 2.6 and where they are, and the exact multiplicative error there."""
+    rows: list[Row] = []
+    claims = (("multiplicative error", multiplicative, 4.83, 20.26), ("additive error * eps", additive, 26.89, 3.07))
+    for name, formula, least, place in claims:
+        best = minimize_scalar(formula, bounds=(0.1, 100.0), method="bounded")
+        rows.append({"what": name, "thesis": least, "found": float(best.fun), "thesis_alpha": place,
+                     "alpha": float(best.x), "there": formula(place)})  # fmt: skip
+    errors = exact(1 / (20.26 + 2), 0.0)
+    ratios: Floats = np.exp(-np.abs(errors.values) / 4 * math.log(tail(20.26)))
+    real = float(ratios @ errors.masses)
+    rows.append({"what": "multiplicative error, exact", "thesis": 4.83, "found": real, "thesis_alpha": 20.26,
+                 "alpha": 20.26, "there": real})  # fmt: skip
+    return rows
+
+
+def judge_constants(rows: list[Row]) -> list[Verdict]:
+    """Judge both constants and their alphas."""
+    verdicts = []
+    for row in rows[:2]:
+        near = abs(row["found"] - row["thesis"]) <= 0.005
+        verdicts.append(
+            judge_claim(
+                f"Section 2.6: the least bound on the {row['what']} is {row['thesis']} at alpha {row['thesis_alpha']}",
+                f"{row['found']:.2f} at alpha {row['alpha']:.2f}, and {row['there'] - row['found']:.0e} more at "
+                f"{row['thesis_alpha']}",
+                near and row["there"] - row["found"] < 0.005,
+                "the least bound is elsewhere",
+            )
+        )
+    bound, real = rows[0]["found"], rows[2]["found"]
+    verdicts.append(
+        judge_claim(
+            "Section 2.6: the bound on the multiplicative error holds",
+            f"the exact error is {real:.2f}, below {bound:.2f}",
+            real <= bound,
+            "the exact error is above the bound",
+            better=True,
         )
     )
-    save("alp_error_epsilon", alt.hconcat(chart, title="Figure 2.5: mean error by epsilon"))
+    return verdicts
 
 
-def section_26() -> None:
-    """Show the constants of the multiplicative error."""
-
-    def tail(alpha: float) -> float:
-        flip = 1 / (alpha + 2)
-        return 4 * flip * (1 - flip)
-
-    def multiplicative(alpha: float) -> float:
-        root = math.sqrt(math.sqrt(tail(alpha)))
-        return (2 - 4 / (alpha + 2)) / (root - root * root * root)
-
-    def additive(alpha: float) -> float:
-        return 4 * alpha / -math.log(tail(alpha))
-
-    def real(alpha: float) -> float:
-        errors = exact(1 / (alpha + 2), 0.0)
-        ratios: Floats = np.exp(-np.abs(errors.values) / 4 * math.log(tail(alpha)))
-        return float(ratios @ errors.masses)
-
-    table = table_of("Section 2.6, no collisions", "what", "thesis", "found", "at alpha, thesis", "found", "verdict")
-    rows = (("multiplicative error", multiplicative, 4.83, 20.26), ("additive error * eps", additive, 26.89, 3.07))
-    for name, formula, least, place in rows:
-        best = minimize_scalar(formula, bounds=(0.1, 100.0), method="bounded")
-        says = verdict(least, best.fun, 0.005)
-        if verdict(place, best.x, 0.005) != "agrees":
-            says += f"; alpha is {best.x:.3f}, but at {place} it is {formula(place) - best.fun:.0e} more"
-        table.add_row(name, f"{least}", f"{best.fun:.2f}", f"{place}", f"{best.x:.2f}", says)
-    table.add_row("multiplicative, exact", "", f"{real(20.26):.2f}", "20.26", "", "not tight, as the thesis says")
-    CONSOLE.print(table)
-
-
-def main() -> None:
-    """Print and plot all figures."""
-    section_26()
-    figure_23()
-    figure_24()
-    figure_25()
-
-
-if __name__ == "__main__":
-    main()
+EXPERIMENTS = (
+    Experiment(
+        "alp_error_alpha", "thesis", "Figure 2.3", f"mean error by alpha, epsilon 1, {REPEATS:,} repetitions", 60,
+        alpha_rows, judge_alpha,
+        (
+            Plot("Figure 2.3: bound and mean error by alpha, epsilon 1", "alpha", ("bound", "simulated"),
+                 panels=("collisions",), log="y"),
+        ),
+    ),
+    Experiment(
+        "alp_error_density", "thesis", "Figure 2.4", f"errors at alpha 3, epsilon 1, {MANY:,} repetitions", 60,
+        density_rows, judge_density,
+        (
+            Plot("Figure 2.4: density of the error at alpha 3, epsilon 1", "error", "value", ("law",),
+                 ("collisions",), where={"what": "density"}),
+        ),
+    ),
+    Experiment(
+        "alp_error_epsilon", "thesis", "Figure 2.5", "exact mean errors of Algorithms 4 and 10 by epsilon", 60,
+        epsilon_rows, judge_epsilon,
+        (Plot("Figure 2.5: mean error by epsilon", "epsilon", "error", ("line",), log="xy"),),
+    ),
+    Experiment(
+        "alp_error_constants", "thesis", "Section 2.6", "constants of the multiplicative and additive error", 5,
+        constants_rows, judge_constants,
+    ),
+)  # fmt: skip

@@ -82,7 +82,7 @@ def released(goal: Goal, held: Pairs) -> Release:
 def bound_of(release: Release) -> str:
     """Return the chosen bound, such as '20', 'f3' or 't14' for two steps."""
     keys = release.mechanism.contribution_given(release.drawn).keys
-    return {"found_keys": "f", "find_then_count": "t"}.get(release.mechanism.last.name, "") + str(keys)
+    return {"divided_units": "f", "find_then_count": "t"}.get(release.mechanism.last.name, "") + str(keys)
 
 
 def first_keys(release: Release, k: int) -> list[object]:

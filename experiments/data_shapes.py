@@ -1,48 +1,84 @@
 """Table 1 and figures 4 to 7 of the paper on missing mass: sizes of the data, frequencies by rank, sizes of user sets.
 
-    DPSIEVE_DATA=folder .venv/bin/python experiments/data_shapes.py [word of a name ...]
-
 See discovery_data.py for which sets are real and which are made up in the shape of the paper's.
 """
 
-import altair as alt
 import numpy as np
-import pyarrow as pa
-from discovery_data import COLOURS, LARGE, MORE, SMALL, chosen, load, save
-from rich.console import Console
-from rich.table import Table
+from data_sets import pairs
+from discovery_data import LARGE, MORE, SMALL
+from experiment import Experiment, Plot, Row, Verdict, column, group, judge_claim, pick
 
 from dpsieve.papers.missing_mass.measures import zipf_fit
 
+TABLE = {  # users, items and entries of table 1
+    "Reddit": (245_103, 631_855, 18_272_211),
+    "Movie Reviews": (162_541, 59_047, 25_000_095),
+    "Amazon Games": (1_540_618, 71_982, 2_489_395),
+    "Steam Games": (12_393, 5_155, 128_804),
+    "Amazon Magazine": (72_098, 2_428, 88_318),
+    "Amazon Pantry": (247_659, 10_814, 447_399),
+}
 
-def main() -> None:
-    """Print table 1 with a Zipf law that each set meets, and plot ranks and sizes."""
-    table = Table(title="Table 1: users, items and entries; (C, s) of Definition 3.1")
-    for column in ("data", "users", "items", "entries", "median set", "largest set", "C", "s"):
-        table.add_column(column, justify="left" if column == "data" else "right")
-    ranks, sizes = [], []
-    for name in chosen([*LARGE, *SMALL, *MORE]):
-        held = load(name)
+
+def shapes(small: bool) -> list[Row]:
+    """Return the sizes of each set with a Zipf law that it meets, its frequencies by rank, and its set sizes."""
+    rows: list[Row] = []
+    for name in SMALL[:1] if small else [*LARGE, *SMALL, *MORE]:
+        data, held = pairs(name, small)
         counts = -np.sort(-held.counts())
         c, s = zipf_fit(counts)
-        numbers = (len(held.sizes), len(counts), int(counts.sum()), int(np.median(held.sizes)), int(held.sizes.max()))
-        table.add_row(name, *(f"{number:,}" for number in numbers), f"{c:.3g}", f"{s:.2f}")
-        at = np.unique(np.geomspace(1, len(counts), 100).astype(int))
-        ranks.append(pa.table({"rank": at, "frequency": counts[at - 1], "data": [name] * len(at)}))
-        size, number = np.unique(held.sizes, return_counts=True)
-        share = np.cumsum(number) / number.sum()
-        sizes.append(pa.table({"size": size, "share": share, "data": [name] * len(size)}))
-    Console(width=140).print(table)
-    log = alt.Scale(type="log")
-    colour = alt.Color("data:N", scale=alt.Scale(range=COLOURS), title=None)
-    by_rank = alt.Chart(pa.concat_tables(ranks), title="Figures 4, 5: frequency by rank", width=380, height=260)
-    by_size = alt.Chart(
-        pa.concat_tables(sizes), title="Figures 6, 7: share of sets up to a size", width=380, height=260
+        numbers = {
+            "users": len(held.sizes), "items": len(counts), "entries": int(counts.sum()),
+            "median set": float(np.median(held.sizes)), "largest set": int(held.sizes.max()), "C": c, "s": s,
+        }  # fmt: skip
+        rows += [{"data": data, "what": what, "at": 0, "value": float(value)} for what, value in numbers.items()]
+        for at in np.unique(np.geomspace(1, len(counts), 40).astype(int)).tolist():
+            rows.append({"data": data, "what": "frequency by rank", "at": at, "value": float(counts[at - 1])})
+        most = int(held.sizes.max())
+        for at in np.unique(np.geomspace(1, most, 30).astype(int)).tolist():
+            share = float((held.sizes <= at).mean())
+            rows.append({"data": data, "what": "share of sets up to a size", "at": at, "value": share})
+    return rows
+
+
+def judge_shapes(rows: list[Row]) -> list[Verdict]:
+    """Judge table 1 on the sets whose real files were read, and the Zipf law on all."""
+    verdicts = []
+    for (data,), part in group(rows, "data"):
+        found = {row["what"]: row["value"] for row in part if row["at"] == 0}
+        claimed = TABLE.get(str(data).split(" (")[0])
+        if claimed and "made up" not in str(data):
+            sizes = tuple(int(found[name]) for name in ("users", "items", "entries"))
+            verdicts.append(
+                judge_claim(
+                    f"Table 1: {data} has {claimed[0]:,} users, {claimed[1]:,} items and {claimed[2]:,} entries",
+                    f"{sizes[0]:,}, {sizes[1]:,} and {sizes[2]:,}",
+                    all(abs(one / other - 1) < 0.001 for one, other in zip(sizes, claimed, strict=True)),
+                    "the file has other sizes",
+                )
+            )
+    exponents = pick(rows, what="s")
+    shown = ", ".join(f"{row['data']} {row['value']:.2f}" for row in exponents)
+    verdicts.append(
+        judge_claim(
+            "Appendix E.1: all sets are (C, s)-Zipfian for s > 1 and a large C",
+            f"the fitted s: {shown}",
+            column(exponents, "value").min() > 1,
+            "the fitted s is not above 1 for all sets",
+        )
     )
-    left = by_rank.mark_line().encode(alt.X("rank:Q", scale=log), alt.Y("frequency:Q", scale=log), colour)
-    right = by_size.mark_line(interpolate="step-after").encode(alt.X("size:Q", scale=log), alt.Y("share:Q"), colour)
-    save("data_shapes", left | right)
+    return verdicts
 
 
-if __name__ == "__main__":
-    main()
+EXPERIMENTS = (
+    Experiment(
+        "data_shapes", "missing mass", "Table 1, Figures 4 to 7", "sizes, frequencies by rank and sizes of user sets",
+        25, shapes, judge_shapes,
+        (
+            Plot("Figures 4 and 5: frequency by rank", "at", "value", ("data",), log="xy",
+                 where={"what": "frequency by rank"}, name="ranks"),
+            Plot("Figures 6 and 7: share of user sets up to a size", "at", "value", ("data",), log="x",
+                 where={"what": "share of sets up to a size"}, name="sizes"),
+        ),
+    ),
+)  # fmt: skip

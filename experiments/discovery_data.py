@@ -1,4 +1,4 @@
-"""The data of the figures on discovery, trials of mechanisms on it, and the plots.
+"""The data of the figures on discovery, and trials of mechanisms on it.
 
 Figures and table of Dick, Joseph and Raman, 'Missing Mass for Differentially Private Domain Discovery' (2026). Their
 data sets are read where the user has them (`real_data` lists files and formats). In place of a missing one stands a
@@ -18,12 +18,9 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import altair as alt
 import numpy as np
 import pyarrow as pa
 import real_data
-from rich.console import Console
-from rich.table import Table
 
 from dpsieve.engines.true_data import Pairs
 from dpsieve.types import Ints
@@ -32,10 +29,6 @@ Row = dict[str, str | float]
 
 TRIALS, DELTA, MAX_KEYS = 5, 1e-5, 100
 EPSILONS = (1.0, 0.1)
-FIGURES = Path(__file__).parent / "figures"
-COLOURS = [
-    "#1b6ca8", "#d1495b", "#edae49", "#66a182", "#2e4057", "#8d6a9f", "#c05805", "#5bc0be", "#6b6b6b", "#a4c639",
-]  # fmt: skip
 RNG = np.random.default_rng()
 
 # Users, items and entries of table 1, the part that is made, the spread of log sizes, least size, skew, flat head.
@@ -136,59 +129,9 @@ def row_of(data: str, mechanism: str, value: str, at: float, drawn: Sequence[flo
     return {"data": data, "mechanism": mechanism, value: at, "mean": float(np.mean(drawn)), "error": error}
 
 
-def show(title: str, rows: Sequence[Row], value: str, digits: str = ".3f") -> None:
-    """Print a table for each set: a line for each mechanism, a column for each value."""
-    for data in dict.fromkeys(row["data"] for row in rows):
-        here = [row for row in rows if row["data"] == data]
-        places = list(dict.fromkeys(row[value] for row in here))
-        table = Table(title=f"{data}: {title}")
-        table.add_column(value)
-        for place in places:
-            table.add_column(f"{place:g}", justify="right")
-        for mechanism in dict.fromkeys(row["mechanism"] for row in here):
-            cells = {row[value]: row for row in here if row["mechanism"] == mechanism}
-            shown = [
-                f"{cells[p]['mean']:{digits}} ± {cells[p]['error']:{digits}}" if p in cells else "" for p in places
-            ]
-            table.add_row(str(mechanism), *shown)
-        Console(width=140).print(table)
-
-
-def plot(name: str, title: str, rows: Sequence[Row], value: str, measured: str) -> None:
-    """Save a figure: a panel for each set, a line for each mechanism, bars of one standard error."""
-    data = pa.Table.from_pylist([{**row, "low": _low(row), "high": _high(row)} for row in rows])
-    sets = list(dict.fromkeys(str(row["data"]) for row in rows))
-    mechanisms = list(dict.fromkeys(str(row["mechanism"]) for row in rows))
-    base = alt.Chart(data, width=240, height=180).encode(
-        alt.X(f"{value}:Q", title=value),
-        alt.Color("mechanism:N", sort=mechanisms, scale=alt.Scale(range=COLOURS), title=None),
-    )
-    lines = base.mark_line(point=True).encode(
-        alt.Y("mean:Q", title=measured), alt.StrokeDash("mechanism:N", sort=mechanisms, legend=None)
-    )
-    bars = base.mark_rule().encode(alt.Y("low:Q", title=measured), alt.Y2("high:Q"))
-    panels = alt.layer(lines, bars).facet(alt.Facet("data:N", sort=sets, title=None), columns=3, title=title)
-    save(name, panels.resolve_scale(y="independent"))
-
-
-def save(name: str, chart: alt.FacetChart | alt.HConcatChart) -> None:
-    """Save a chart as an image among the figures."""
-    FIGURES.mkdir(exist_ok=True)
-    chart.save(FIGURES / f"{name}.svg")
-    print(f"{FIGURES / name}.svg")
-
-
 def chosen(names: Iterable[str]) -> list[str]:
     """Return the sets whose names contain one of the words on the command line; without words, all."""
     words, known = [word.lower() for word in sys.argv[1:]], (*LARGE, *SMALL, *MORE)
     if words and not any(word in name.lower() for word in words for name in known):
         sys.exit(f"no set has such a name. Choose from {', '.join(dict.fromkeys(known))}.")
     return [name for name in names if not words or any(word in name.lower() for word in words)]
-
-
-def _low(row: Row) -> float:
-    return float(row["mean"]) - float(row["error"])
-
-
-def _high(row: Row) -> float:
-    return float(row["mean"]) + float(row["error"])

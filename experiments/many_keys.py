@@ -9,11 +9,14 @@ of a count is its distance from the bounded count: over the keys that are releas
 keys, where one that is not released counts as zero.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from discovery_data import MORE, Row, chosen, load, plot, row_of, show
+from discovery_data import MORE, Row, chosen, load, row_of
+from experiment import Plot
+from picture import draw
 from rich.console import Console
 from rich.table import Table
 
@@ -29,6 +32,7 @@ from dpsieve.privacy.guarantee import Contribution
 from dpsieve.privacy.mechanism import Counting
 from dpsieve.publication.release import draw_release
 
+FIGURES = Path(__file__).parent / "figures"
 EPSILONS, KEYS, DELTA, DRAWS = (0.3, 1.0, 3.0), (10, 50), 1e-8, 20
 UNITS = (2, 3, 5, 10, 30, 100, 1000)  # keys a unit, in the table from public numbers
 GAUSSIAN, FOR_KEYS, FOR_COUNTS = "Gaussian threshold", "report then count, goal keys", "report then count, goal counts"
@@ -136,6 +140,24 @@ def on_data(names: Iterable[str]) -> dict[str, list[Row]]:
     return rows
 
 
+def show(title: str, rows: Sequence[Row], value: str, digits: str = ".3f") -> None:
+    """Print a table for each set: a line for each mechanism, a column for each value."""
+    for data in dict.fromkeys(row["data"] for row in rows):
+        here = [row for row in rows if row["data"] == data]
+        places = list(dict.fromkeys(row[value] for row in here))
+        table = Table(title=f"{data}: {title}")
+        table.add_column(value)
+        for place in places:
+            table.add_column(f"{place:g}", justify="right")
+        for mechanism in dict.fromkeys(row["mechanism"] for row in here):
+            cells = {row[value]: row for row in here if row["mechanism"] == mechanism}
+            shown = [
+                f"{cells[p]['mean']:{digits}} ± {cells[p]['error']:{digits}}" if p in cells else "" for p in places
+            ]
+            table.add_row(str(mechanism), *shown)
+        Console(width=140).print(table)
+
+
 def verdicts(rows: list[Row], console: Console) -> None:
     """Print how many more keys come out at ten keys a user and epsilon 1."""
     means = {(row["data"], row["mechanism"]): float(row["mean"]) for row in rows if row["epsilon"] == 1.0}
@@ -155,7 +177,9 @@ def main() -> None:
     for title, found in rows.items():
         name = "many_keys_" + title.replace(",", "").replace(" ", "_")
         if "of released" not in title:  # which compares different keys
-            plot(name, f"{title}, delta 1e-8", found, "epsilon", title.split(",")[0])
+            plot = Plot(f"{title}, delta 1e-8", "epsilon", "mean", ("mechanism",), ("data",), "x", bars="error")
+            FIGURES.mkdir(exist_ok=True)
+            (FIGURES / f"{name}.svg").write_text(draw(plot, found))
 
 
 if __name__ == "__main__":

@@ -1,30 +1,19 @@
-"""Chapter 3 of the thesis: its statements on private Misra-Gries sketches, computed and measured, with a verdict each.
+"""Chapter 3 of the thesis: its statements on private Misra-Gries sketches, computed and measured.
 
-    DPSIEVE_DATA=folder .venv/bin/python experiments/misra_gries.py
-
-The chapter has no figure and no table, so each statement gets one: numbers and a picture in experiments/results. The
-folder holds shakespeare/*.txt; each word of the text is an item, and one item is protected. delta is 1e-8 throughout.
-`counts` also reads retail.dat, amazon_Magazine_Subscriptions.csv and gowalla_all.txt.gz.
+The chapter has no figure and no table, so each statement gets one. Each word of a text is an item, and one item is
+protected. delta is 1e-8 throughout.
 """
 
-import csv
-import gzip
 import math
-import os
-import re
-import sys
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from itertools import product
-from pathlib import Path
 from typing import Any
 
-import altair as alt
 import numpy as np
-import pyarrow as pa
-from rich.console import Console
-from rich.table import Table
+from data_sets import streams, words
+from experiment import Experiment, Plot, Row, Verdict, between, column, group, judge_claim, pick
 
 import dpsieve as ds
 from dpsieve.noise.known_keys import laplace_tail
@@ -36,56 +25,61 @@ from dpsieve.sketches.rounded_noise import RoundedSketch
 from dpsieve.sketches.summed_noise import SummedSketch
 
 DELTA, ROUNDS, BETA = 1e-8, 20, 0.05
-RESULTS = Path(__file__).parent / "results"
-COLOURS = ["#4c78a8", "#e45756", "#54a24b", "#b279a2", "#f58518", "#72b7b2"]
-Rows = list[dict[str, Any]]
+COUNTERS, EPSILONS = (256, 1024, 4096), (0.1, 0.3, 1.0, 3.0)
 
 
-def words() -> list[str]:
-    """Return the words in the order of the text."""
-    folder = os.environ.get("DPSIEVE_DATA")
-    if not folder or not (Path(folder) / "shakespeare").is_dir():
-        sys.exit("Set DPSIEVE_DATA to the folder that holds shakespeare/*.txt.")
-    texts = sorted((Path(folder) / "shakespeare").glob("*.txt"))
-    return [word for text in texts for word in re.findall(r"[a-z]+(?:'[a-z]+)?", text.read_text().lower())]
-
-
-def single(stream: list[str]) -> tuple[Rows, str]:
-    """Theorem 3.1 and Algorithm 13: threshold, keys, largest error of the counters of one sketch; mean of 20."""
-    truth, rows = Counter(stream), []
-    for counters in (256, 1024, 4096):
+def single(small: bool) -> list[Row]:
+    """Measure threshold, keys and the largest error of the counters of one sketch; means of 20 releases."""
+    data, stream = words(small)
+    truth, rows, rounds = Counter(stream), [], 2 if small else ROUNDS
+    for counters in (64,) if small else COUNTERS:
         sketch = _sketch(stream, counters)
-        for epsilon in (0.1, 0.3, 1.0, 3.0):
+        for epsilon in EPSILONS[-2:] if small else EPSILONS:
             thesis, made = 1 + 2 * math.log(3 / DELTA) / epsilon, NoisySketch(epsilon, DELTA, counters)
             seen = []
-            for _ in range(ROUNDS):
+            for _ in range(rounds):
                 found = _counts(sketch.release(epsilon, DELTA), "counter")
-                high = [count for count in found.values() if count >= thesis]
-                error = max(abs(truth[key] - found.get(key, 0)) for key in truth)
-                seen.append((len(found), len(high), min(found.values()), min(high), error))
-            keys, keys_thesis, least, least_thesis, error = np.mean(seen, axis=0)
+                high = sum(count >= thesis for count in found.values())
+                seen.append((len(found), high, max(abs(truth[key] - found.get(key, 0)) for key in truth)))
+            keys, keys_thesis, error = np.mean(seen, axis=0).tolist()
             bound = 2 * math.log((counters + 1) / BETA) / epsilon + thesis + len(stream) / (counters + 1)
             rows.append({
-                "counters": counters, "epsilon": epsilon, "threshold": made.threshold, "thesis_threshold": thesis,
-                "keys": keys, "thesis_keys": keys_thesis, "smallest": least, "thesis_smallest": least_thesis,
-                "error": error, "bound": bound,
+                "data": data, "counters": counters, "epsilon": epsilon, "threshold": made.threshold,
+                "thesis_threshold": thesis, "keys": keys, "thesis_keys": keys_thesis, "error": error, "bound": bound,
             })  # fmt: skip
-    share = max(row["error"] / row["bound"] for row in rows)
-    more = [row["keys"] / row["thesis_keys"] - 1 for row in rows]
-    gain = f"{min(more):.0%} to {max(more):.0%} more keys at the exact threshold"
-    return rows, f"Theorem 3.1 holds: the largest error is at most {share:.0%} of its bound; {gain}"
+    return rows
 
 
-def counts(stream: list[str]) -> tuple[Rows, str]:
-    """Root mean squared errors of counters and of counts over released keys, epsilon 1, by order; mean of 5."""
-    rows: Rows = []
-    for name, items in {"words": stream, **other_streams()}.items():
+def judge_single(rows: list[Row]) -> list[Verdict]:
+    """Judge Theorem 3.1 and the threshold of Algorithm 13."""
+    shares = column(rows, "error") / column(rows, "bound")
+    lower = column(rows, "threshold") / column(rows, "thesis_threshold")
+    more = [row["keys"] / row["thesis_keys"] - 1 for row in rows if row["thesis_keys"]]
+    gain = f"; {min(more):.0%} to {max(more):.0%} more keys" if more else ""
+    return [
+        judge_claim(
+            "Theorem 3.1: with probability 1 - beta no count is off by more than the bound",
+            f"the largest error is {shares.min():.0%} to {shares.max():.0%} of the bound", shares.max() <= 1,
+            "the error is above the bound",
+        ),
+        judge_claim(
+            "Algorithm 13: the threshold 1 + 2 ln(3/delta)/epsilon is private",
+            f"the exact threshold is {between(lower)} times that one{gain}", lower.max() <= 1,
+            "the exact threshold is higher", better=lower.max() < 1,
+        ),
+    ]  # fmt: skip
+
+
+def counts(small: bool) -> list[Row]:
+    """Measure root mean squared errors of counters and of counts over released keys, epsilon 1, by order."""
+    rows: list[Row] = []
+    for data, items in streams(small).items():
         truth = Counter(items)
         shuffled = np.random.default_rng(1).permutation(np.array(items)).tolist()
         orders = {"natural": items, "shuffled": shuffled, "rare first": sorted(items, key=lambda item: truth[item])}
-        for (order, ordered), counters in product(orders.items(), (256, 1024, 4096)):
+        for (order, ordered), counters in product(orders.items(), (64,) if small else COUNTERS):
             sketch, seen = _sketch(ordered, counters), []
-            for _ in range(5):
+            for _ in range(2 if small else 5):
                 release = sketch.release(1.0, DELTA)
                 if not len(release):
                     continue
@@ -96,45 +90,59 @@ def counts(stream: list[str]) -> tuple[Rows, str]:
                 seen.append((*(np.mean(error**2) for error in errors), *(np.mean(error) for error in errors), missed))
             if not seen:  # nothing reaches the threshold
                 continue
-            square, square_count, bias, bias_count, missed = np.mean(seen, axis=0)
+            square, square_count, bias, bias_count, missed = np.mean(seen, axis=0).tolist()
             rows.append({
-                "stream": name, "order": order, "counters": counters, "counter": math.sqrt(square),
+                "data": data, "order": order, "counters": counters, "counter": math.sqrt(square),
                 "count": math.sqrt(square_count), "counter_bias": bias, "count_bias": bias_count, "missed": missed,
             })  # fmt: skip
-    gains = {order: [r["counter"] / r["count"] for r in rows if r["order"] == order] for order in orders}
-    told = ", ".join(f"{order} {min(gain):.2g} to {max(gain):.2g}" for order, gain in gains.items())
-    return rows, f"the error of a counter, over that of the count: {told}"
+    return rows
 
 
-def other_streams() -> dict[str, list[str]]:
-    """Return the items of three other streams, in the order of their files."""
-    folder = Path(os.environ["DPSIEVE_DATA"])
-    baskets = (folder / "retail.dat").read_text().split()
-    magazines = [line.split(",")[0] for line in (folder / "amazon_Magazine_Subscriptions.csv").read_text().splitlines()]
-    with gzip.open(folder / "gowalla_all.txt.gz", "rt") as lines:
-        places = [place for line in lines for place in line.split()]
-    return {"retail": baskets, "magazines": magazines, "places": places}
+def judge_counts(rows: list[Row]) -> list[Verdict]:
+    """Judge Fact 3.1, that counters are too low, and what the corrected count gains."""
+    gains = {order: [r["counter"] / r["count"] for r in part] for (order,), part in group(rows, "order")}
+    shown = ", ".join(f"{order} {between(gain, '.2g')}" for order, gain in gains.items())
+    return [
+        judge_claim(
+            "Fact 3.1: a counter estimates the count of its key",
+            f"error of a counter, over that of the published count, by order of the stream: {shown}; the interval of "
+            f"a key misses the truth in {column(rows, 'missed').mean():.1%} of the releases",
+            column(rows, "missed").max() < 0.5, "intervals miss the truth",
+            better=np.median(gains["natural"]) > 1,
+        )
+    ]  # fmt: skip
 
 
-def squared(stream: list[str]) -> tuple[Rows, str]:
-    """Theorem 3.1, second part: exact root mean squared error of a key, worst over what was lost, and the bound."""
-    counters, rows = 1024, []
-    for items in (0, len(stream)):
-        for epsilon in (0.1, 0.3, 1.0, 3.0):
+def squared(small: bool) -> list[Row]:
+    """Compute the exact root mean squared error of a key, worst over what was lost, and the bound."""
+    counters, rows, many = 1024, [], 944_635
+    for items in (0, many):
+        for epsilon in EPSILONS[-1:] if small else EPSILONS:
             made = NoisySketch(epsilon, DELTA, counters)
             counter = np.arange(made.threshold + int(40 / epsilon))
             lost = items / (counters + 1)
             worst = max(mean_squared_error(made, counter, counter + extra).max() for extra in (0, lost))
             bound = mean_squared_bound(epsilon, DELTA, counters, items)
             rows.append({"items": items, "epsilon": epsilon, "exact": math.sqrt(worst), "bound": math.sqrt(bound)})
-    ratios = [row["bound"] / row["exact"] for row in rows]
-    return rows, f"the bound holds; its root is {min(ratios):.1f} to {max(ratios):.1f} times the exact worst case"
+    return rows
 
 
-def thresholds(_: list[str]) -> tuple[Rows, str]:
-    """Section 3.6: thresholds of sums of sketches by the number of counters, epsilon 1."""
-    rows: Rows = []
-    for counters in (2**i for i in range(21)):
+def judge_squared(rows: list[Row]) -> list[Verdict]:
+    """Judge the second part of Theorem 3.1."""
+    ratios = column(rows, "bound") / column(rows, "exact")
+    return [
+        judge_claim(
+            "Theorem 3.1: the mean squared error of a key is at most 3 (1 + ...)^2",
+            f"the root of the bound is {between(ratios, '.1f')} times the exact worst case", ratios.min() >= 1,
+            "the exact error is above the bound", better=ratios.min() > 1,
+        )
+    ]  # fmt: skip
+
+
+def thresholds(small: bool) -> list[Row]:
+    """Compute thresholds of sums of sketches by the number of counters, epsilon 1."""
+    rows: list[Row] = []
+    for counters in (2**i for i in ((0, 10) if small else range(21))):
         ways = {
             "one sketch": float(NoisySketch(1.0, DELTA, counters).threshold),
             "sum, rounded": RoundedSketch(1.0, DELTA, counters).threshold,
@@ -143,34 +151,53 @@ def thresholds(_: list[str]) -> tuple[Rows, str]:
             "sum, rounded, thesis": 4 + 2 * math.log(1 / DELTA),
         }
         rows += [{"counters": counters, "way": way, "threshold": threshold} for way, threshold in ways.items()]
-    ours = [row["threshold"] for row in rows if row["way"] == "sum, rounded"]
-    found = f"{max(ours):.1f} at most, and {ours[-1]:.1f} with 2^20 counters"
-    return rows, f"the threshold need not grow with the counters: 40.8 in the thesis, here {found}"
+    return rows
 
 
-def universes(stream: list[str]) -> tuple[Rows, str]:
-    """Section 3.6: largest error of the noise over a universe of d keys, at probability 0.95; sum and bounded merge."""
-    rows: Rows = []
-    for size in (10**i for i in range(3, 13)):
+def judge_thresholds(rows: list[Row]) -> list[Verdict]:
+    """Judge the threshold of rounded sums in Section 3.6."""
+    ours, thesis = (column(pick(rows, way=way), "threshold") for way in ("sum, rounded", "sum, rounded, thesis"))
+    return [
+        judge_claim(
+            "Section 3.6: with rounding, the threshold 4 + 2 ln(1/delta)/epsilon does not grow with the counters",
+            f"{thesis.max():.1f} in the thesis; {ours.max():.1f} at most here, and {ours[-1]:.1f} with the most "
+            "counters", (ours <= thesis).all(), "the exact threshold is higher", better=(ours < thesis).all(),
+        )
+    ]  # fmt: skip
+
+
+def universes(small: bool) -> list[Row]:
+    """Compute the largest error of the noise over a universe of d keys, at probability 0.95."""
+    rows: list[Row] = []
+    for size in (10**i for i in ((3, 12) if small else range(3, 13))):
         for way, mechanism in (("sum", SummedSketch), ("bounded merge", BoundedMerge)):
             made = mechanism(1.0, 0.0, 1024, universe=size)
             error = find_threshold(partial(_any_beyond, made), BETA) / made.parts
             rows.append({"universe": size, "way": way, "error": error, "thesis": 2 * math.log(size / BETA)})
-    mine = [row for row in rows if row["way"] == "sum"]
-    off = max(row["error"] / row["thesis"] for row in mine)
-    more = rows[1]["error"] / rows[0]["error"]
-    return (
-        rows,
-        f"2 ln(d/beta)/epsilon holds, at most {off:.4f} of it; the bounded merge has {more:.0f} times the noise",
-    )
+    return rows
 
 
-def merged(stream: list[str]) -> tuple[Rows, str]:
-    """Section 3.7: root mean squared error over the 300 commonest words, by the number of streams; mean of 5."""
-    truth, rows = Counter(stream), list[dict[str, Any]]()
-    top = [word for word, _ in truth.most_common(300)]
-    for counters in (1024, 9999):
-        for sources in (1, 4, 16, 64, 256):
+def judge_universes(rows: list[Row]) -> list[Verdict]:
+    """Judge the error over a universe in Section 3.6."""
+    mine, merge = pick(rows, way="sum"), pick(rows, way="bounded merge")
+    shares = column(mine, "error") / column(mine, "thesis")
+    return [
+        judge_claim(
+            "Section 3.6: over a universe of d keys the noise is at most 2 ln(d/beta)/epsilon",
+            f"{between(shares, '.4f')} of it; a bounded merge has "
+            f"{(column(merge, 'error') / column(mine, 'error')).max():.0f} times the noise", shares.max() <= 1,
+            "the noise is larger", better=shares.max() < 0.99,
+        )
+    ]  # fmt: skip
+
+
+def merged(small: bool) -> list[Row]:
+    """Measure the root mean squared error over the 300 most frequent words, by the number of streams; means of 5."""
+    data, stream = words(small)
+    truth, rows = Counter(stream), list[Row]()
+    top = [word for word, _ in truth.most_common(30 if small else 300)]
+    for counters in (64,) if small else (1024, 9999):
+        for sources in (1, 4) if small else (1, 4, 16, 64, 256):
             sketches = [_sketch(stream[i::sources], counters) for i in range(sources)]
             whole = MergedSketch.of(*sketches)
             ways: dict[str, Callable[[], ds.Release]] = {
@@ -180,15 +207,29 @@ def merged(stream: list[str]) -> tuple[Rows, str]:
             }
             for way, release in ways.items():
                 squares = []
-                for _ in range(5):
+                for _ in range(2 if small else 5):
                     found = _counts(release())
-                    squares += [(found.get(word, 0) - truth[word]) ** 2 for word in top]
+                    squares += [((found.get(word) or 0) - truth[word]) ** 2 for word in top]
                 error = math.sqrt(np.mean(squares))
-                rows.append({"sources": sources, "way": f"{way}, {counters:,} counters", "error": error})
-    by: dict[Any, float] = {(row["way"], row["sources"]): row["error"] for row in rows}
-    grown = {way: by[f"{way}, 9,999 counters", 256] / by[f"{way}, 9,999 counters", 1] for way in ways}
-    told = ", ".join(f"{way} {ratio:.1f} times" for way, ratio in grown.items())
-    return rows, f"from 1 to 256 streams the error grows with their number only if untrusted (9,999 counters: {told})"
+                rows.append({"data": data, "counters": counters, "sources": sources, "way": way, "error": error})
+    return rows
+
+
+def judge_merged(rows: list[Row]) -> list[Verdict]:
+    """Judge how errors grow with the number of merged streams in Section 3.7."""
+    most = max(row["counters"] for row in rows)
+    grown = {}
+    for (way,), part in group(pick(rows, counters=most), "way"):
+        grown[way] = part[-1]["error"] / part[0]["error"]
+    shown = ", ".join(f"{way} {ratio:.1f} times" for way, ratio in grown.items())
+    return [
+        judge_claim(
+            "Section 3.7: the noise grows with the number of streams only where the aggregator is not trusted",
+            f"error of {rows[-1]['sources']} streams over that of one, {most:,} counters: {shown}",
+            max(grown["sum"], grown["bounded merge"]) * 3 < grown["untrusted"],
+            "untrusted merges are less than three times as far off",
+        )
+    ]  # fmt: skip
 
 
 def _untrusted(sketches: list[ds.MisraGries]) -> ds.Release:
@@ -228,82 +269,41 @@ def _counts(release: ds.Release, column: str = "count") -> dict[str, float]:
     return dict(zip(release.table["key"].to_pylist(), release.table[column].to_pylist(), strict=True))
 
 
-def _chart(rows: Rows, x: str, y: str, title: str, *, log_y: bool = False) -> alt.Chart:
-    """Return lines of y by x on a logarithmic axis, one for each way."""
-    names = list(dict.fromkeys(row["way"] for row in rows))
-    chart: alt.Chart = (
-        alt.Chart(pa.Table.from_pylist(rows), width=420, height=280, title=title)
-        .mark_line(point=True)
-        .encode(
-            alt.X(
-                f"{x}:Q",
-                scale=alt.Scale(type="log", nice=False),
-                axis=alt.Axis(format="~g" if x == "epsilon" else "~s", tickCount=6),
-            ),
-            alt.Y(f"{y}:Q", scale=alt.Scale(type="log") if log_y else alt.Undefined, title=y),
-            alt.Color(
-                "way:N", sort=names, scale=alt.Scale(range=COLOURS), title=None, legend=alt.Legend(labelLimit=300)
-            ),
-        )
-    )
-    return chart
+def _experiment(name: str, figure: str, about: str, seconds: int, run: Any, judge: Any, plot: Plot) -> Experiment:
+    return Experiment(f"misra_gries_{name}", "thesis", figure, about, seconds, run, judge, (plot,))
 
 
-def _lines(rows: Rows, group: str, *columns: str, value: str) -> Rows:
-    """Return one row for each column, with the group in its name."""
-    named = ((row, column, f"{column}, {row[group]:,} {group}") for row in rows for column in columns)
-    return [{"epsilon": row["epsilon"], "way": way, value: row[column]} for row, column, way in named]
-
-
-def main() -> None:
-    """Write numbers and pictures to experiments/results, and print the verdicts."""
-    stream, verdicts, console = words(), [], Console(width=150)
-    for made in (single, counts, squared, thresholds, universes, merged):
-        rows, verdict = made(stream)
-        name = f"misra_gries_{made.__name__}"
-        verdicts.append({"statement": " ".join((made.__doc__ or "").split()), "verdict": verdict})
-        _write(name, rows)
-        _pictured(made.__name__, rows).save(RESULTS / f"{name}.svg")
-        table = Table(*rows[0], title=verdict)
-        for row in rows:
-            table.add_row(*(f"{value:,.4g}" if isinstance(value, float) else str(value) for value in row.values()))
-        console.print(table)
-    _write("misra_gries_verdicts", verdicts)
-
-
-def _pictured(name: str, rows: Rows) -> alt.Chart:
-    if name == "single":
-        columns = "error", "bound", "threshold", "thesis_threshold"
-        lines = _lines([row for row in rows if row["counters"] == 1024], "counters", *columns, value="count")
-        return _chart(lines, "epsilon", "count", "Theorem 3.1 on Shakespeare, 1,024 counters", log_y=True)
-    if name == "counts":
-        lines = [
-            {"counters": row["counters"], "way": f"{column}, {row['order']}", "error": row[column]}
-            for row, column in product(rows, ("counter", "count"))
-            if row["stream"] == "words"
-        ]
-        title = "Root mean squared error, words of Shakespeare, epsilon 1"
-        return _chart(lines, "counters", "error", title, log_y=True)
-    if name == "squared":
-        lines = _lines(rows, "items", "exact", "bound", value="error")
-        title = "Root mean squared error of a key, at worst, 1,024 counters"
-        return _chart(lines, "epsilon", "error", title, log_y=True)
-    if name == "thresholds":
-        return _chart(rows, "counters", "threshold", "Thresholds at epsilon 1, delta 1e-8")
-    if name == "universes":
-        title = "Largest noise over a universe, 1,024 counters, epsilon 1"
-        return _chart(rows, "universe", "error", title, log_y=True)
-    title = "Root mean squared error, 300 commonest words, epsilon 1"
-    return _chart(rows, "sources", "error", title, log_y=True)
-
-
-def _write(name: str, rows: Rows) -> None:
-    RESULTS.mkdir(exist_ok=True)
-    with (RESULTS / f"{name}.csv").open("w", newline="") as file:
-        out = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        out.writeheader()
-        out.writerows({key: f"{v:.6g}" if isinstance(v, float) else v for key, v in row.items()} for row in rows)
-
-
-if __name__ == "__main__":
-    main()
+EXPERIMENTS = (
+    _experiment(
+        "single", "Theorem 3.1, Algorithm 13", "keys and errors of one sketch by epsilon; means of 20 releases", 90,
+        single, judge_single,
+        Plot("Largest error of a count, and its bound", "epsilon", ("error", "bound", "threshold", "thesis_threshold"),
+             panels=("counters",), log="xy"),
+    ),
+    _experiment(
+        "counts", "Fact 3.1", "errors of counters and published counts by order of the stream; means of 5 releases",
+        170, counts, judge_counts,
+        Plot("Root mean squared error, epsilon 1", "counters", ("counter", "count"), panels=("data", "order"),
+             log="xy"),
+    ),
+    _experiment(
+        "squared", "Theorem 3.1, mean squared error", "exact worst case by epsilon, 1,024 counters", 2, squared,
+        judge_squared,
+        Plot("Root mean squared error of a key, at worst", "epsilon", ("exact", "bound"), panels=("items",), log="xy"),
+    ),
+    _experiment(
+        "thresholds", "Section 3.6, approximate privacy", "thresholds by the number of counters, (1, 1e-8)", 2,
+        thresholds, judge_thresholds,
+        Plot("Thresholds at epsilon 1, delta 1e-8", "counters", "threshold", ("way",), log="xy"),
+    ),
+    _experiment(
+        "universes", "Section 3.6, pure privacy", "largest noise over a universe, 1,024 counters, epsilon 1", 2,
+        universes, judge_universes,
+        Plot("Largest noise over a universe", "universe", "error", ("way",), log="xy"),
+    ),
+    _experiment(
+        "merged", "Section 3.7", "errors by the number of merged streams, (1, 1e-8); means of 5 releases", 120, merged,
+        judge_merged,
+        Plot("Root mean squared error, most frequent words", "sources", "error", ("way",), ("counters",), "xy"),
+    ),
+)  # fmt: skip

@@ -1,18 +1,15 @@
-"""Figures 5.2, 5.3 and 5.4 of Lebeda's thesis: means of rows whose coordinates differ in spread.
+"""Figures 5.1 to 5.4 of the thesis: means of rows whose coordinates differ in spread.
 
-    .venv/bin/python experiments/skewed_means.py [runs=5] [all] [rotated] [name of a part ...]
+'thesis' and 'best' are PLAN. 'rotated' is the thesis's baseline, instance-optimal mean estimation; 'shifted' is the
+same without its rotation and with the best settings known here: for binary rows a sensitivity of sqrt(2) C, and
+clipping that balances bias and noise. 'gaussian' is the Gaussian mechanism on the whole box. On Kosarak and POS
+'rotated' takes minutes a run (26 in the thesis) and is left out. Those are read where their files are at
+hand (real_data.py), or synthetic (skewed_data.py).
 
-The parts are A, B, C, Binary, Kosarak and POS. 'all' takes every d up to 2,048 and 50 runs, as the thesis does; default
-are d = 16, 64, 256 and 1,024, 256 for B and Binary, and 5 runs. 'thesis' and 'best' are PLAN. 'rotated' is the thesis's
-baseline, instance-optimal mean estimation; 'shifted' is the same without its rotation and with the best settings known
-here: for binary rows a sensitivity of sqrt(2) C, and clipping that balances bias and noise. 'gaussian' is the Gaussian
-mechanism on the whole box. On Kosarak's and POS's shape 'rotated' runs once, at rho 1, and only where the argument says
-so: it takes minutes. Kosarak and POS are read where their files are at hand (real_data.py), else made up in that shape.
-
-A star marks settings where the preview says from public numbers that there are too few rows; all modes but 'thesis' are
-refused there, and what is shown is what they fall back to. Errors in A and B are those of the mean of the distribution,
+'few' marks settings where the preview says from public numbers that there are too few rows; all modes but 'thesis' are
+refused there, and their error is what they fall back to. Errors in A and B are those of the mean of the distribution,
 which 'empirical', the plain mean, has as well; in all others those of the plain mean. Verdicts compare 'thesis' with
-the baseline, as the thesis does; 'alike' is a ratio from 0.97 to 1.03, and from 0.9 to 1.1 where it is claimed.
+the baseline, as the thesis does.
 
 On binary rows PLAN as the thesis has it does not beat the baseline here. Two settings cost most: a median of ones and
 zeros is 0 or 1, farther from the rows than their mean is, and 56 % of the budget is left for the noise, where the
@@ -22,247 +19,307 @@ share of 91 % to 0.61, no floor to 0.68; all three to 0.39, below the baseline's
 at alpha 0.01 all three together only draw level for d = 256, and do not for d = 2,048 (3.6 to 2.5).
 """
 
-import sys
-import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
-import altair as alt
 import numpy as np
-import pyarrow as pa
-import real_data
-from discovery_data import COLOURS, save
-from rich.console import Console
-from rich.table import Table
-from skewed_data import BASKETS, baskets, gaussian_rows, two_kinds, zipf_spreads
+from data_sets import baskets_of_columns
+from experiment import Experiment, Plot, Row, Verdict, between, column, group, judge_claim
+from skewed_data import gaussian_rows, two_kinds, zipf_spreads
 
 from dpsieve.papers.thesis import preview_mean, private_mean
+from dpsieve.papers.thesis.mean_plans import Mode
 from dpsieve.types import Floats
 
-RHOS, MORE_RHOS = (1.0, 0.5, 0.125), (1.0, 0.5, 0.25, 0.125, 0.0625)
-SIZES, ALL_SIZES = (16, 64, 256, 1024), tuple(2**i for i in range(4, 12))
-MODES = ["thesis", "best", "shifted", "rotated", "gaussian"]
+RHOS, MORE_RHOS, RUNS = (1.0, 0.5, 0.125), (1.0, 0.5, 0.25, 0.125, 0.0625), 5
+SIZES, ALPHAS, CHANCES, SIZE = (16, 64, 256, 1024), (0.0, 0.5, 1.0, 1.5, 2.0), (0.01, 0.1, 0.25, 0.5, 1.0), 256
+MODES: tuple[Mode, ...] = ("thesis", "best", "shifted", "rotated", "gaussian")
 RNG = np.random.default_rng()
-CONSOLE = Console(width=190)
-ALL = "all" in sys.argv[1:]
-RUNS = next((int(word[5:]) for word in sys.argv if word.startswith("runs=")), 50 if ALL else 5)
-Errors = dict[str, float]
+LOST = 20.0  # an error so many times the best one means that the budget was not enough for the rows
 
 
-class Part:
-    """What was measured for one part of a figure: errors by rho, x and mode."""
+@dataclass(frozen=True)
+class Data:
+    """Rows, how they are bounded, and the mean that errors refer to."""
 
-    def __init__(self, name: str, x: str, p: int) -> None:
-        self.name, self.x, self.p = name, x, p
-        self.found: dict[tuple[float, float], Errors] = {}
-        self.few: set[tuple[float, float, str]] = set()
-
-    def measure(self, rho: float, at: float, rows: Callable[[], Any], how: dict[str, Any], target: Any = None) -> None:
-        """Add the mean error of each mode over runs; `rows` are fresh in each, and made by a call."""
-        errors: dict[str, list[float]] = {}
-        for _ in range(RUNS):
-            x = rows()
-            plain: Floats = np.asarray(x.mean(axis=0)).ravel()
-            true = plain if target is None else target
-            if target is not None:
-                errors.setdefault("empirical", []).append(float(np.linalg.norm(plain - true, self.p)))
-            for mode in MODES:
-                once = mode == "gaussian" or (mode == "rotated" and self.x == "rho")
-                if once and (mode in errors or (mode == "rotated" and (rho < 1 or mode not in sys.argv))):
-                    continue  # all runs are alike, or it is slow
-                if not preview_mean(*x.shape, rho=rho, mode=mode, p=self.p, **how).useful:
-                    self.few.add((rho, at, mode))
-                value = private_mean(x, rho=rho, mode=mode, p=self.p, fallback=True, **how).value
-                errors.setdefault(mode, []).append(float(np.linalg.norm(value - true, self.p)))
-        self.found[rho, at] = {mode: float(np.mean(each)) for mode, each in errors.items()}
-
-    def ratio(self, rho: float, at: float, one: str, other: str) -> float:
-        """Return how large the error of one mode is beside that of another."""
-        return self.found[rho, at][one] / self.found[rho, at][other]
-
-    @property
-    def baseline(self) -> str:
-        """The mode that stands for the thesis's baseline."""
-        return "shifted" if self.x == "rho" else "rotated"
-
-    def verdict(self, rho: float, at: float, alike: bool = False) -> str:
-        """Return whether 'thesis' is as far off as the baseline, or less; as is claimed."""
-        ratio = self.ratio(rho, at, "thesis", self.baseline)
-        others = [error for mode, error in self.found[rho, at].items() if mode != "thesis"]
-        if self.found[rho, at]["thesis"] > 20 * min(others):
-            return "too few rows"
-        if alike and 0.9 <= ratio <= 1.1:
-            return "agrees: alike"
-        what = "PLAN is better" if ratio < 0.97 else "PLAN is worse" if ratio > 1.03 else "alike"
-        return f"{'agrees' if what == 'PLAN is better' and not alike else 'differs'}: {what}"
-
-    def show(self, title: str, says: Callable[[float, float], str]) -> None:
-        """Print a table of all errors with a verdict, and keep them as points of a plot."""
-        table = Table(title=f"{title}; l{self.p} error, mean of {RUNS} runs")
-        modes = list(next(iter(self.found.values())))
-        ratios = ("thesis / " + self.baseline, "best / thesis", "best / shifted")
-        for name in ("rho", *([self.x] if self.x != "rho" else []), *modes, *ratios, "verdict"):
-            table.add_column(name, justify="left" if name == "verdict" else "right", no_wrap=True)
-        for (rho, at), each in self.found.items():
-            cells = [f"{each[m]:.3g}{'*' if (rho, at, m) in self.few else ''}" if m in each else "" for m in modes]
-            if self.x != "rho":
-                cells.insert(0, f"{at:g}")
-            pairs = (("thesis", self.baseline), ("best", "thesis"), ("best", "shifted"))
-            shown = [f"{self.ratio(rho, at, *pair):.2f}" for pair in pairs]
-            table.add_row(f"{rho:g}", *cells, *shown, says(rho, at))
-        CONSOLE.print(table)
-
-    def points(self) -> list[dict[str, Any]]:
-        """Return the points of a plot, without failures."""
-        return [
-            {"panel": f"rho {rho:g}", self.x: at, "error": error, "mode": mode}
-            for (rho, at), each in self.found.items()
-            for mode, error in each.items()
-            if mode != "gaussian" and error < 100 * each["best"]
-        ]
+    rows: Callable[[], Any]
+    how: dict[str, Any]
+    target: Floats | None = None
 
 
-def setting_a() -> Part:
-    """Show Gaussian A: no skew."""
-    part = Part("A", "d", 2)
-    for size in ALL_SIZES if ALL else SIZES:
-        how = {"kind": "real", "bound": 50**0.5 * size}
-        for rho in RHOS:
-            part.measure(rho, size, partial(gaussian_rows, RNG, 4_000, np.ones(size), 0.0), how, np.zeros(size))
-
-    part.show("Figure 5.2 (a), Gaussian A: 4,000 rows, no skew; thesis: alike, up to d = 1,024",
-              lambda rho, at: part.verdict(rho, at, alike=True))  # fmt: skip
-    return part
+def setting_a(size: float) -> Data:
+    """Return Gaussian rows without skew."""
+    rows = partial(gaussian_rows, RNG, 4_000, np.ones(int(size)), 0.0)
+    return Data(rows, {"kind": "real", "bound": 50**0.5 * size}, np.zeros(int(size)))
 
 
-def setting_b() -> Part:
-    """Show Gaussian B: from no skew to much."""
-    part, size = Part("B", "alpha", 2), 2048 if ALL else 256
-    for alpha in (0.0, 0.5, 1.0, 1.5, 2.0):
-        spreads = zipf_spreads(size, alpha)
-        how = {"kind": "real", "bound": 100 * size * float(spreads.max())}
-        for rho in RHOS:
-            part.measure(rho, alpha, partial(gaussian_rows, RNG, 10_000, spreads, 10.0), how, np.full(size, 10.0))
+def setting_b(alpha: float, size: int = SIZE) -> Data:
+    """Return Gaussian rows, from no skew to much."""
+    spreads = zipf_spreads(size, alpha)
+    how = {"kind": "real", "bound": 100 * size * float(spreads.max())}
+    return Data(partial(gaussian_rows, RNG, 10_000, spreads, 10.0), how, np.full(size, 10.0))
 
-    def says(rho: float, at: float) -> str:
-        close = part.ratio(rho, at, "thesis", "empirical")
-        return part.verdict(rho, at, alike=not at) + (
-            f"; {close:.2f} x empirical" if rho >= 0.5 and close < 100 else ""
+
+def setting_c(size: float) -> Data:
+    """Return Gaussian rows with much skew; errors refer to their plain mean."""
+    data = setting_b(2.0, int(size))
+    return Data(data.rows, data.how)
+
+
+def setting_binary(alpha: float) -> Data:
+    """Return binary rows of two kinds of coordinates."""
+    return Data(partial(two_kinds, RNG, 4_096, SIZE, alpha), {"kind": "binary"})
+
+
+def measure(
+    data: Data, rho: float, p: int, runs: int, modes: tuple[Mode, ...] = MODES
+) -> dict[str, tuple[float, bool]]:
+    """Return the mean error of each mode over runs with fresh rows, and whether the preview warns of too few rows."""
+    errors: dict[str, list[float]] = {}
+    few = set()
+    for _ in range(runs):
+        x = data.rows()
+        plain: Floats = np.asarray(x.mean(axis=0)).ravel()
+        true = plain if data.target is None else data.target
+        if data.target is not None:
+            errors.setdefault("empirical", []).append(float(np.linalg.norm(plain - true, p)))
+        for mode in modes:
+            if mode == "gaussian" and mode in errors:
+                continue  # all runs are alike
+            if not preview_mean(*x.shape, rho=rho, mode=mode, p=p, **data.how).useful:
+                few.add(mode)
+            value = private_mean(x, rho=rho, mode=mode, p=p, fallback=True, **data.how).value
+            errors.setdefault(mode, []).append(float(np.linalg.norm(value - true, p)))
+    return {mode: (float(np.mean(each)), mode in few) for mode, each in errors.items()}
+
+
+def part(make: Callable[[float], Data], x: str, values: tuple[float, ...], p: int, small: bool) -> list[Row]:
+    """Return the errors of a part of a figure by rho, x and mode."""
+    rows: list[Row] = []
+    for value in values[:1] if small else values:
+        for rho in RHOS[:1] if small else RHOS:
+            runs = 1 if small else 2 if value == max(SIZES) else RUNS
+            for mode, (error, few) in measure(make(value), rho, p, runs).items():
+                rows.append({"rho": rho, x: value, "mode": mode, "error": error, "few": few, "runs": runs})
+    return rows
+
+
+def basket_part(name: str, small: bool) -> list[Row]:
+    """Return the errors on a sparse set of binary rows by rho."""
+    rows: list[Row] = []
+    data, x = baskets_of_columns(name, small)
+    for rho in MORE_RHOS[:1] if small else MORE_RHOS:
+        runs = 1 if small else 2
+        found = measure(Data(lambda: x, {"kind": "binary"}), rho, 1, runs, ("thesis", "best", "shifted"))
+        rows += [{"data": data, "rho": rho, "mode": mode, "error": error, "few": few, "runs": runs}
+                 for mode, (error, few) in found.items()]  # fmt: skip
+    return rows
+
+
+def errors_of(rows: list[Row], *at: str) -> dict[tuple[float, ...], dict[str, float]]:
+    """Return the errors by mode of each place."""
+    return {key: {row["mode"]: row["error"] for row in some} for key, some in group(rows, *at)}
+
+
+def compare(rows: list[Row], baseline: str, *at: str) -> dict[tuple[float, ...], float]:
+    """Return the error of 'thesis' over that of a baseline, where the rows are enough for 'thesis'."""
+    found = errors_of(rows, *at)
+    enough = {key: each for key, each in found.items()
+              if each["thesis"] <= LOST * min(error for mode, error in each.items() if mode != "thesis")}  # fmt: skip
+    return {key: each["thesis"] / each[baseline] for key, each in enough.items()}
+
+
+def judge_best(rows: list[Row], *at: str) -> Verdict:
+    """Compare the default of `ds.mean` with the modes of the thesis."""
+    found = errors_of(rows, *at)
+    ratios = [each["best"] / min(each[mode] for mode in ("thesis", "rotated", "shifted") if mode in each)
+              for each in found.values()]  # fmt: skip
+    return judge_claim(
+        "The default of `ds.mean` is as good as the better of PLAN and its baseline",
+        f"{between(ratios)} times the error", max(ratios) <= 1.15,
+        "it is more than 15 % worse somewhere", better=np.median(ratios) < 0.95,
+    )  # fmt: skip
+
+
+def judge_a(rows: list[Row]) -> list[Verdict]:
+    """Judge that PLAN and the baseline are alike without skew, up to d = 1,024."""
+    ratios, places = compare(rows, "rotated", "rho", "d"), len(errors_of(rows, "rho", "d"))
+    lost = places - len(ratios)
+    return [
+        judge_claim(
+            "Gaussian A: PLAN and the baseline are alike up to d = 1,024",
+            f"{between(ratios.values())} times the error of the baseline in {len(ratios)} of {places} settings",
+            not lost and all(0.9 <= ratio <= 1.1 for ratio in ratios.values()),
+            f"PLAN pays for the variances; in {lost} settings 4,000 rows are too few for PLAN as printed",
+        ),
+        judge_best(rows, "rho", "d"),
+    ]  # fmt: skip
+
+
+def judge_b(rows: list[Row]) -> list[Verdict]:
+    """Judge that PLAN is better with skew, and close to the plain mean with much."""
+    ratios = compare(rows, "rotated", "rho", "alpha")
+    skewed = [ratio for (_, alpha), ratio in ratios.items() if alpha > 0] or list(ratios.values())
+    ends = [each["thesis"] / each["empirical"] for (rho, alpha), each in errors_of(rows, "rho", "alpha").items()
+            if rho >= 0.5 and alpha == max(row["alpha"] for row in rows)]  # fmt: skip
+    worse = sum(ratio > 0.97 for ratio in skewed)
+    return [
+        judge_claim(
+            "Gaussian B: PLAN is better than the baseline for alpha > 0",
+            f"{between(skewed)} times the error of the baseline", not worse,
+            f"not by 3 % in {worse} of {len(skewed)} settings, which have least skew or budget",
+        ),
+        judge_claim(
+            "Gaussian B: PLAN approaches the plain mean as alpha grows, for rho 0.5 and 1",
+            f"{between(ends)} times the error of the plain mean at the largest alpha", max(ends) <= 1.5,
+            "it stays farther off",
+        ),
+        judge_best(rows, "rho", "alpha"),
+    ]  # fmt: skip
+
+
+def judge_c(rows: list[Row]) -> list[Verdict]:
+    """Judge that the gain over the baseline grows with d."""
+    gains = {key: 1 / ratio for key, ratio in compare(rows, "rotated", "rho", "d").items()}
+    falls = []
+    for rho in sorted({rho for rho, _ in gains}):
+        line = [(d, gain) for (at, d), gain in sorted(gains.items()) if at == rho]
+        falls += [f"rho {rho:g}, d {d:g}" for (_, before), (d, gain) in pairwise(line)
+                  if gain < before]  # fmt: skip
+    shown = ", ".join(f"{gain:.1f} at rho {rho:g} and d {d:g}" for (rho, d), gain in gains.items() if rho == 1)
+    return [
+        judge_claim(
+            "Gaussian C: PLAN's advantage over the baseline grows with d", f"the baseline's error over PLAN's: {shown}",
+            not falls, f"it falls at {'; '.join(falls)}, where rows get too few",
+        ),
+        judge_best(rows, "rho", "d"),
+    ]  # fmt: skip
+
+
+def judge_binary(rows: list[Row]) -> list[Verdict]:
+    """Judge that PLAN is better on two kinds of columns."""
+    ratios = compare(rows, "rotated", "rho", "alpha")
+    skewed = [ratio for (_, alpha), ratio in ratios.items() if alpha < 1] or list(ratios.values())
+    worse = sum(ratio > 0.97 for ratio in skewed)
+    return [
+        judge_claim(
+            "Binary: PLAN is better than the baseline for alpha < 1, more so for smaller alpha",
+            f"{between(skewed)} times the error of the baseline", not worse,
+            f"worse or alike in {worse} of {len(skewed)} settings: medians of bits are 0 or 1, and the printed split "
+            "leaves 56 % of the budget for the noise",
+        ),
+        judge_best(rows, "rho", "alpha"),
+    ]  # fmt: skip
+
+
+def judge_baskets(rows: list[Row]) -> list[Verdict]:
+    """Judge PLAN against the baseline without its rotation."""
+    ratios, data = compare(rows, "shifted", "rho"), str(rows[0]["data"])
+    high = {rho: ratio for (rho,), ratio in ratios.items() if rho > 0.125}
+    kind = "the data is synthetic, and " if "synthetic" in data else ""
+    return [
+        judge_claim(
+            "PLAN is better than the baseline for rho > 0.125",
+            f"{data}: {between(high.values()) if high else 'never less than 20'} times the error of the baseline "
+            "without its rotation", bool(high) and max(high.values()) < 0.97,
+            f"{kind}this baseline has the best settings known here, where the thesis's has a rotation",
+        ),
+        judge_best(rows, "rho"),
+    ]  # fmt: skip
+
+
+def variances(small: bool) -> list[Row]:
+    """Return a histogram of the variances of columns, on a log scale, and the floor d^(-2/5)."""
+    rows: list[Row] = []
+    for name in ("POS",) if small else ("Kosarak", "POS"):
+        data, x = baskets_of_columns(name, small)
+        chances = np.asarray(x.mean(axis=0)).ravel()
+        spread, floor = chances * (1 - chances), x.shape[1] ** -0.4
+        edges = np.logspace(-6, 0, 25)
+        counts, _ = np.histogram(np.maximum(spread, edges[0]), edges)
+        above = int((spread > floor).sum())
+        rows += [{"data": data, "variance": edge, "columns": count, "floor": floor, "above": above}
+                 for edge, count in zip(edges[:-1].tolist(), counts.tolist(), strict=True)]  # fmt: skip
+    return rows
+
+
+def judge_variances(rows: list[Row]) -> list[Verdict]:
+    """Judge how many variances are below the floor."""
+    verdicts = []
+    for (data,), some in group(rows, "data"):
+        many, above = int(column(some, "columns").sum()), some[0]["above"]
+        verdicts.append(
+            judge_claim(
+                f"{data}: the variances of many columns are clipped to the floor d^(-2/5)",
+                f"{many - above:,} of {many:,} variances are below {some[0]['floor']:.4f}",
+                above < many / 2,
+                "most variances are above the floor",
+            )
         )
-
-    part.show(f"Figure 5.2 (b), Gaussian B: 10,000 rows, d = {size}; thesis: PLAN is better for alpha > 0", says)
-    return part
+    return verdicts
 
 
-def setting_c() -> Part:
-    """Show Gaussian C: much skew, by the number of coordinates."""
-    part, sizes = Part("C", "d", 2), ALL_SIZES if ALL else SIZES
-    for size in sizes:
-        spreads = zipf_spreads(size, 2.0)
-        how = {"kind": "real", "bound": 100 * size * float(spreads.max())}
-        for rho in RHOS:
-            part.measure(rho, size, partial(gaussian_rows, RNG, 10_000, spreads, 10.0), how)
-
-    def says(rho: float, at: float) -> str:
-        gain = part.ratio(rho, at, "rotated", "thesis")
-        before = [part.ratio(rho, d, "rotated", "thesis") for d in sizes if d < at]
-        grows = "" if not before else "agrees: gain grows" if gain > before[-1] else "differs: gain falls"
-        if part.verdict(rho, at) == "too few rows":
-            grows = "too few rows for 'thesis'"
-        return grows + _target(part, rho, at)
-
-    part.show("Figure 5.2 (c), Gaussian C: 10,000 rows, alpha 2; thesis: the gain grows with d", says)
-    return part
+def steps(small: bool) -> list[Row]:
+    """Return rows of two coordinates through the steps of Algorithm 17, and the private mean."""
+    spreads, rho = np.array([8.0, 0.5]), 1.0
+    x = gaussian_rows(RNG, 2_000, spreads, np.array([20.0, -3.0]))
+    centre = np.median(x, axis=0)
+    scaled = (x - centre) / spreads ** (2 / 4)
+    norms = np.linalg.norm(scaled, axis=1)
+    radius = float(np.quantile(norms, 0.9))
+    clipped = scaled * np.minimum(1, radius / norms)[:, None]
+    found = private_mean(x, rho=rho, mode="thesis", kind="real", bound=100.0, variances=spreads**2)
+    steps = {"raw": x, "centred and scaled": scaled, "clipped": clipped}
+    many = 20 if small else 150
+    rows = [{"step": step, "x": a, "y": b} for step, each in steps.items() for a, b in each[:many].tolist()]
+    means = {"mean": x.mean(axis=0), "private mean": np.asarray(found.value)}
+    return [*rows, *({"step": step, "x": float(a), "y": float(b)} for step, (a, b) in means.items())]
 
 
-def _target(part: Part, rho: float, at: float) -> str:
-    """Return whether what is asked of mode 'best' is met: 0.75 of 'thesis', 0.2 of 'shifted'."""
-    asked = {256: ("thesis", 0.75), 1024: ("shifted", 0.2)}.get(int(at))
-    if rho != 1 or asked is None:
-        return ""
-    ratio = part.ratio(rho, at, "best", asked[0])
-    return f"; best / {asked[0]} <= {asked[1]}: {'met' if ratio <= asked[1] else 'missed'}"
-
-
-def binary() -> Part:
-    """Show binary rows of two kinds of coordinates."""
-    part, size, alphas = Part("Binary", "alpha", 1), 2048 if ALL else 256, (0.01, 0.1, 0.25, 0.5, 1.0)
-    for alpha in alphas:
-        for rho in RHOS:
-            part.measure(rho, alpha, partial(two_kinds, RNG, 4_096, size, alpha), {"kind": "binary"})
-
-    def says(rho: float, at: float) -> str:
-        if at == 1:
-            return part.verdict(rho, at, alike=True)
-        ratio, next_at = part.ratio(rho, at, "thesis", "rotated"), alphas[alphas.index(at) + 1]
-        gain = "grows" if ratio < part.ratio(rho, next_at, "thesis", "rotated") else "falls"
-        return f"{part.verdict(rho, at)}; gain {gain}"
-
-    title = f"Figure 5.3 (a), Binary: 4,096 rows, d = {size}, chances 0.5 (a share alpha) and 0.01"
-    part.show(f"{title}; thesis: PLAN is better for alpha < 1", says)
-    return part
-
-
-def shaped(name: str) -> Part:
-    """Show a sparse set of binary rows, and how many columns are below the floor of variances (Figure 5.4)."""
-    part = Part(name, "rho", 1)
-    x = baskets(RNG, name)
-    chances = np.asarray(x.mean(axis=0)).ravel()
-    variances, floor = chances * (1 - chances), x.shape[1] ** -0.4
-    above = int((variances > floor).sum())
-    print(f"Figure 5.4, {name}: {above:,} of {x.shape[1]:,} columns have a variance above d^(-2/5) = {floor:.4f}.")
-    for rho in MORE_RHOS:
-        part.measure(rho, rho, lambda: x, {"kind": "binary"})
-    asked = {"Kosarak": 0.45, "POS": 0.6}[name]
-
-    def says(rho: float, at: float) -> str:
-        own = part.ratio(rho, at, "best", "thesis")
-        claim = ""
-        if "rotated" in part.found[rho, at]:
-            better = part.ratio(rho, at, "thesis", "rotated") < 1
-            claim = f"{'agrees: PLAN is better' if better else 'differs: PLAN is worse'} than rotated; "
-        return f"{claim}best / thesis <= {asked}: {'met' if own <= asked else 'missed'}"
-
-    more = "PLAN is better for rho > 0.125" if name == "Kosarak" else "PLAN is slightly better"
-    shown = name if real_data.find(name) else f"{name}'s shape"
-    part.show(f"Figure 5.3 ({'b' if name == 'Kosarak' else 'c'}), {shown}; thesis: {more}", says)
-    return part
-
-
-def plot(part: Part) -> None:
-    """Save a plot of one part, with a panel for each rho, or one for all."""
-    points = part.points()
-    modes = list(dict.fromkeys(point["mode"] for point in points))
-    across = alt.Scale() if part.x == "alpha" else alt.Scale(type="log", base=2)
-    lines = (
-        alt.Chart(pa.Table.from_pylist(points), width=240, height=220)
-        .mark_line(point=True)
-        .encode(
-            alt.X(f"{part.x}:Q", scale=across),
-            alt.Y("error:Q", title=f"l{part.p} error", scale=alt.Scale(type="log")),
-            alt.Color("mode:N", sort=modes, scale=alt.Scale(range=COLOURS), title=None),
+def judge_steps(rows: list[Row]) -> list[Verdict]:
+    """Judge how far the private mean is from the mean, in spreads of a row."""
+    ends = {row["step"]: np.array([row["x"], row["y"]]) for row in rows if "mean" in row["step"]}
+    off = np.abs(ends["private mean"] - ends["mean"]) / np.array([8.0, 0.5])
+    return [
+        judge_claim(
+            "the private mean of the illustration is close to the mean",
+            f"off by {off[0]:.4f} and {off[1]:.4f} standard deviations of a row", off.max() < 0.1, "it is far off",
         )
-    )
-    chart = (
-        alt.hconcat(lines)
-        if part.x == "rho"
-        else lines.facet(alt.Facet("panel:N", title=None, sort="descending"), columns=3)
-    )
-    save(f"skewed_means_{part.name}", chart.properties(title=f"{part.name}: error of the private mean"))
+    ]  # fmt: skip
 
 
-def main() -> None:
-    """Print and plot each part."""
-    parts: dict[str, Callable[[], Part]] = {"A": setting_a, "B": setting_b, "C": setting_c, "Binary": binary}
-    parts |= {name: partial(shaped, name) for name in BASKETS}
-    words = [word for word in sys.argv[1:] if word in parts]
-    for name, show in parts.items():
-        if not words or name in words:
-            begin = time.perf_counter()
-            plot(show())
-            print(f"{name}: {time.perf_counter() - begin:.0f} s\n")
+def _experiment(
+    name: str, figure: str, about: str, seconds: int, run: Callable[[bool], list[Row]],
+    judge: Callable[[list[Row]], list[Verdict]], x: str, log: str,
+) -> Experiment:  # fmt: skip
+    panels = () if x == "rho" else ("rho",)
+    plot = Plot(f"{figure}: error of the private mean", x, "error", ("mode",), panels, log)
+    return Experiment(f"skewed_means_{name}", "thesis", figure, about, seconds, run, judge, (plot,))
 
 
-if __name__ == "__main__":
-    main()
+EXPERIMENTS = (
+    Experiment(
+        "skewed_means_steps", "thesis", "Figure 5.1", "the steps of PLAN on rows of two coordinates", 1, steps,
+        judge_steps, (Plot("Figure 5.1: the steps of PLAN", "x", "y", panels=("step",), scatter=True),),
+    ),
+    _experiment("gaussian_a", "Figure 5.2 (a)", f"4,000 rows, no skew, l2 error, means of {RUNS} runs", 100,
+                partial(part, setting_a, "d", SIZES, 2), judge_a, "d", "xy"),
+    _experiment("gaussian_b", "Figure 5.2 (b)", f"10,000 rows, d = {SIZE}, l2 error, means of {RUNS} runs", 120,
+                partial(part, setting_b, "alpha", ALPHAS, 2), judge_b, "alpha", "y"),
+    _experiment("gaussian_c", "Figure 5.2 (c)", f"10,000 rows, much skew, l2 error, means of {RUNS} runs", 200,
+                partial(part, setting_c, "d", SIZES, 2), judge_c, "d", "xy"),
+    _experiment("binary", "Figure 5.3 (a)", f"4,096 rows, d = {SIZE}, l1 error, means of {RUNS} runs", 80,
+                partial(part, setting_binary, "alpha", CHANCES, 1), judge_binary, "alpha", "xy"),
+    _experiment("kosarak", "Figure 5.3 (b)", "75,462 rows, 27,983 columns, l1 error, means of 2 runs", 150,
+                partial(basket_part, "Kosarak"), judge_baskets, "rho", "xy"),
+    _experiment("pos", "Figure 5.3 (c)", "515,596 rows, 1,657 columns, l1 error, means of 2 runs", 150,
+                partial(basket_part, "POS"), judge_baskets, "rho", "xy"),
+    Experiment(
+        "skewed_means_variances", "thesis", "Figure 5.4", "variances of the columns of Kosarak and POS", 20, variances,
+        judge_variances,
+        (Plot("Figure 5.4: columns by variance", "variance", "columns", panels=("data", "floor"), log="xy"),),
+    ),
+)  # fmt: skip

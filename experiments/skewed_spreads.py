@@ -1,6 +1,4 @@
-"""Table 5.1 of Lebeda's thesis: private estimates of a variance, from 4,000 draws of N(10, sigma^2).
-
-    .venv/bin/python experiments/skewed_spreads.py [runs]
+"""Table 5.1 of the thesis: private estimates of a variance, from 4,000 draws of N(10, sigma^2).
 
 'direct' takes a quantile of the draws minus their true mean as sigma; the thesis leaves open how it estimates the mean,
 and with which budget. 'general' is Algorithm 18: the median over groups of k pairs, turned into a mean. Two private
@@ -15,12 +13,10 @@ not below half of it. No estimator from 4,000 fresh draws can have an error of s
 """
 
 import math
-import sys
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
+from experiment import Experiment, Plot, Row, Verdict, judge_claim
 
 import dpsieve as ds
 from dpsieve.numbers.dyadic_grid import DyadicGrid
@@ -30,7 +26,7 @@ from dpsieve.papers.thesis.mean_steps import pair_deviations
 from dpsieve.randomness.source import resolve
 from dpsieve.types import Floats
 
-ROWS, MIDDLE, BOUND, RUNS = 4_000, 10.0, 100.0, 100
+ROWS, MIDDLE, BOUND, RUNS = 4_000, 10.0, 100.0, 60
 CLAIMS = {  # by rho and sigma^2, in the order of METHODS
     (0.001, 0.001): (0.350444, 0.038144, 0.240120, 0.035163, 0.019068),
     (0.001, 1.0): (0.330807, 0.031329, 0.296298, 0.022601, 0.010411),
@@ -78,51 +74,72 @@ def by_search(x: Floats, method: float, rho: float) -> Floats:
     return pair_deviations(rows, int(method), grid, math.sqrt(grid.depth / (2 * rho)), source)
 
 
-def main() -> None:
-    """Print the table, and where the thesis's numbers contradict its text."""
-    runs, rng = int(sys.argv[1]) if len(sys.argv) > 1 else RUNS, np.random.default_rng()
-    table = Table(title=f"Table 5.1: relative error of private variances, {runs} runs of {ROWS:,} draws each")
-    errors_of = (f"{how}: {what}" for how in ("gaps", "search") for what in ("sigma", "sigma^2"))
-    for name in ("rho", "sigma^2", "method", "thesis", "not private", *errors_of, "verdict"):
-        table.add_column(name, justify="left" if name in ("method", "verdict") else "right", no_wrap=True)
-    better = []
+def spreads(small: bool) -> list[Row]:
+    """Return the relative errors of each estimator, beside the thesis's."""
+    rng, runs, rows = np.random.default_rng(), 2 if small else RUNS, list[Row]()
     for (rho, variance), claims in CLAIMS.items():
         sigma = math.sqrt(variance)
         x = rng.normal(MIDDLE, sigma, (ROWS, runs))
-        errors = {}
         for (name, method), claim in zip(METHODS.items(), claims, strict=True):
-            found = [
-                np.array([by_gaps(column, method, rho) for column in x.T]) / sigma,
-                by_search(x, method, rho) / sigma,
-            ]
-            each = [np.abs(one**power - 1) for one in found for power in (1, 2)]
-            means = [float(one.mean()) for one in each]
-            errors[name] = means[0]
-            plain = float(np.abs(not_private(x, method) / sigma - 1).mean())
-            met = [
-                what for what, one, mean in zip(("sigma", "sigma^2"), each[:2], means[:2], strict=True)
-                if abs(mean - claim) <= max(4 * float(one.std()) / math.sqrt(runs), 0.1 * claim) and mean < 2 * claim
-            ]  # fmt: skip
-            if met:
-                says = f"agrees as error of {' or '.join(met)}"
-            elif means[0] > 1:
-                says = "differs: too few groups for these bounds"
-            else:
-                says = "differs" + (": below the error without privacy" if claim < plain else "")
-            cells = (f"{claim:.4f}", f"{plain:.4f}", *(f"{mean:.4f}" for mean in means), says)
-            table.add_row(f"{rho:g}", f"{variance:g}", name, *cells)
-        table.add_section()
-        better += [(rho, variance, i, claims[1] < claim, errors["direct 0.841"] < errors[name])
-                   for i, (name, claim) in enumerate(zip(METHODS, claims, strict=True)) if i > 2]  # fmt: skip
-    Console(width=180).print(table)
-    print(
-        "The text says that Algorithm 18 is more accurate than all direct estimates, for both k. Against direct 0.841:"
-    )
-    for rho, variance, i, claimed, seen in better:
-        words = {True: "worse", False: "better"}
-        place = f"rho {rho:g}, sigma^2 {variance:g}, {list(METHODS)[i]}"
-        print(f"- {place}: {words[claimed]} in the thesis's table, {words[seen]} here")
+            gaps = np.array([by_gaps(column, method, rho) for column in x.T]) / sigma
+            search = by_search(x, method, rho) / sigma
+            row: Row = {
+                "rho": rho,
+                "variance": variance,
+                "method": name,
+                "method_number": list(METHODS).index(name) + 1,
+                "runs": runs,
+                "thesis": claim,
+            }
+            row["not_private"] = float(np.abs(not_private(x, method) / sigma - 1).mean())
+            for how, one in (("gaps", gaps), ("search", search)):
+                for what, power in (("sigma", 1), ("variance", 2)):
+                    each = np.abs(one**power - 1)
+                    row[f"{how}_{what}"] = float(each.mean())
+                    row[f"{how}_{what}_error"] = float(each.std() / math.sqrt(runs))
+            rows.append(row)
+    return rows
 
 
-if __name__ == "__main__":
-    main()
+def judge_spreads(rows: list[Row]) -> list[Verdict]:
+    """Judge each estimator by its four numbers."""
+    verdicts = []
+    for name in METHODS:
+        part = [row for row in rows if row["method"] == name]
+        met = [row for row in part if _met(row)]
+        low = sum(row["thesis"] < row["not_private"] for row in part)
+        far = sum(row["gaps_sigma"] > 1 for row in part)
+        why = [f"{low} of its numbers are below the error that the same estimator has without privacy"] if low else []
+        why += [f"{far} settings have too few groups for bounds of +-100"] if far else []
+        shown = "; ".join(f"{row['thesis']:.3f} against {row['gaps_sigma']:.3f}" for row in part)
+        verdicts.append(
+            judge_claim(
+                f"{name}: the relative errors of the table",
+                f"met in {len(met)} of {len(part)} settings (thesis against sigma by gaps: {shown}); noisy binary "
+                f"search has {min(row['search_sigma'] for row in part):.3f} to "
+                f"{max(row['search_sigma'] for row in part):.3f}",
+                len(met) == len(part),
+                "; ".join(why) or "the thesis leaves open the mean, the bounds and the budget of the direct estimates",
+            )
+        )
+    return verdicts
+
+
+def _met(row: Row) -> bool:
+    """Return whether the thesis's number is the error of sigma or of the variance."""
+    pairs = ((row[f"gaps_{what}"], row[f"gaps_{what}_error"]) for what in ("sigma", "variance"))
+    claim = row["thesis"]
+    return any(abs(mean - claim) <= max(4 * error, 0.1 * claim) and mean < 2 * claim for mean, error in pairs)
+
+
+EXPERIMENTS = (
+    Experiment(
+        "skewed_spreads", "thesis", "Table 5.1",
+        f"relative errors of private variances, {RUNS} runs of 4,000 draws of N(10, sigma^2)", 60, spreads,
+        judge_spreads,
+        (
+            Plot("Table 5.1: relative error of sigma, by the method in order", "method_number",
+                 ("thesis", "not_private", "gaps_sigma", "search_sigma"), panels=("rho", "variance"), log="y"),
+        ),
+    ),
+)  # fmt: skip

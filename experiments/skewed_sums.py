@@ -1,37 +1,30 @@
-"""Figure 4.1 of Lebeda's thesis, and the errors of Lemmas 4.8 and 4.11: sums whose coordinates differ in width.
-
-    .venv/bin/python experiments/skewed_sums.py [draws]
+"""Figure 4.1 of the thesis, and the errors of Lemmas 4.8 and 4.11: sums whose coordinates differ in width.
 
 'library' is what the mechanism says its expected error is, from its whole numbers; 'drawn' is the mean over draws, with
 its standard error. Neighbours replace a row, so that widths are the thesis's sensitivities.
 """
 
 import math
-import sys
 
-import altair as alt
 import numpy as np
-import pyarrow as pa
-from discovery_data import save
-from rich.console import Console
-from rich.table import Table
+from experiment import Experiment, Plot, Row, Verdict, column, group, judge_claim, pick
 
-from dpsieve.numbers.box import best_noise
-from dpsieve.numbers.noise import ScaledNoise
+from dpsieve.numbers.box import Shape, best_noise
+from dpsieve.numbers.noise import LawName, ScaledNoise
 from dpsieve.randomness.source import resolve
 from dpsieve.types import Floats
 
 DRAWS = 4_000
-SHAPES = {"equal": "blue", "proportional": "orange", "best": "green"}  # and the colours of the thesis's figure
-CLAIMS = {
+SHAPES: tuple[Shape, ...] = ("equal", "proportional", "best")
+LAWS: tuple[LawName, ...] = ("gaussian", "laplace")
+CLAIMS: dict[tuple[LawName, Shape], float] = {
     ("gaussian", "equal"): 17, ("gaussian", "proportional"): 17, ("gaussian", "best"): 12.5,
     ("laplace", "equal"): 10, ("laplace", "proportional"): 10, ("laplace", "best"): 9,
 }  # fmt: skip
 MOMENTS = (0.5, 1.0, 2.0, 4.0)
-CONSOLE = Console(width=140)
 
 
-def mechanism(widths: Floats, noise: str, shape: str, p: float) -> ScaledNoise:
+def mechanism(widths: Floats, noise: LawName, shape: Shape, p: float) -> ScaledNoise:
     """Return the noise for rows with these widths, at rho or epsilon 1."""
     rho, epsilon = (1.0, None) if noise == "gaussian" else (None, 1.0)
     return best_noise(
@@ -56,78 +49,92 @@ def closed_form(widths: Floats, noise: str, p: float) -> float:
     return factor * float((widths**order).sum() ** (p / order))
 
 
-def verdict(claim: float, library: float, found: float, error: float) -> str:
-    """Return whether a claim is met: by the mechanism up to 0.01 %, by draws up to four standard errors."""
-    return "agrees" if abs(library / claim - 1) < 1e-4 and abs(found - claim) <= 4 * error else "differs"
-
-
-def table_of(title: str, *names: str) -> Table:
-    """Return a table with these columns."""
-    table = Table(title=title)
-    for name in names:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
-
-
-def figure_41(draws: int) -> None:
-    """Show two coordinates of widths 4 and 1."""
-    table = table_of(
-        "Figure 4.1: expected error for widths 4 and 1; squared at rho 1, absolute at epsilon 1",
-        "noise", "shape", "thesis", "library", "drawn", "deviations", "verdict",
-    )  # fmt: skip
-    points, widths = [], np.array([4.0, 1.0])
+def figure_41(small: bool) -> list[Row]:
+    """Return the errors of noise for two coordinates of widths 4 and 1, and 200 draws of it."""
+    rows: list[Row] = []
+    source, zeros = resolve(None), np.zeros(2, np.int64)
     for (noise, shape), claim in CLAIMS.items():
         p = 2.0 if noise == "gaussian" else 1.0
-        made = mechanism(widths, noise, shape, p)
-        library, (found, error) = made.expected_error(p), drawn(made, p, draws)
-        deviations = ", ".join(f"{one:.3f}" for one in made.deviations)
-        says = verdict(claim, library, found, error)
-        cells = (f"{claim:g}", f"{library:.4f}", f"{found:.2f} +- {error:.2f}", deviations, says)
-        table.add_row(noise, f"{shape} ({SHAPES[shape]})", *cells)
-        source, zeros = resolve(None), np.zeros(2, np.int64)
-        for x, y in (made.draw(zeros, source).tolist() for _ in range(300)):
-            points.append({"x": x, "y": y, "noise": noise, "shape": shape})
-    CONSOLE.print(table)
-    chart = (
-        alt.Chart(pa.Table.from_pylist(points), width=220, height=160)
-        .mark_circle(size=9, clip=True)
-        .encode(
-            alt.X("x:Q", title="width 4", scale=alt.Scale(domain=[-20, 20])),
-            alt.Y("y:Q", title="width 1", scale=alt.Scale(domain=[-15, 15])),
-            alt.Color("shape:N", sort=list(SHAPES), scale=alt.Scale(range=list(SHAPES.values())), legend=None),
+        made = mechanism(np.array([4.0, 1.0]), noise, shape, p)
+        found, error = drawn(made, p, 100 if small else DRAWS)
+        head = {"noise": noise, "shape": shape}
+        numbers = {"thesis": claim, "library": made.expected_error(p), "drawn": found, "standard error": error}
+        rows += [{**head, "what": what, "width 4": value, "width 1": ""} for what, value in numbers.items()]
+        points = (made.draw(zeros, source).tolist() for _ in range(10 if small else 200))
+        rows += [{**head, "what": "draw", "width 4": x, "width 1": y} for x, y in points]
+    return rows
+
+
+def judge_figure_41(rows: list[Row]) -> list[Verdict]:
+    """Judge the errors that the text of the figure states."""
+    verdicts = []
+    for (noise, shape), part in group(rows, "noise", "shape"):
+        number = {row["what"]: row["width 4"] for row in part if row["what"] != "draw"}
+        kind = "squared error at rho 1" if noise == "gaussian" else "absolute error at epsilon 1"
+        verdicts.append(
+            judge_claim(
+                f"{noise.title()} noise, shape '{shape}', widths 4 and 1: {kind} is {number['thesis']:g}",
+                f"{number['library']:.4f} by the mechanism, {number['drawn']:.2f} +- {number['standard error']:.2f} "
+                "drawn",
+                _agrees(number["thesis"], number["library"], number["drawn"], number["standard error"]),
+                "the numbers do not agree",
+            )
         )
-    )
-    facets = chart.facet(
-        column=alt.Column("shape:N", sort=list(SHAPES), title=None), row=alt.Row("noise:N", title=None)
-    )
-    save("skewed_sums", facets.properties(title="Figure 4.1: 300 draws of noise, rho or epsilon 1"))
+    return verdicts
 
 
-def lemmas(draws: int) -> None:
-    """Show the error of the best shape for widths with a heavy tail, and what others have more."""
-    widths = 100 / np.arange(1, 33.0)
-    table = table_of(
-        "Lemmas 4.8 and 4.11: widths 100/1, ..., 100/32, at rho or epsilon 1",
-        "noise", "p", "closed form", "library", "drawn", "equal", "proportional", "verdict",
-    )  # fmt: skip
-    for noise in ("gaussian", "laplace"):
-        for p in MOMENTS:
+def _agrees(claim: float, library: float, found: float, error: float) -> bool:
+    """Return whether a claim is met: by the mechanism up to 0.01 %, by draws up to six standard errors."""
+    return abs(library / claim - 1) < 1e-4 and abs(found - claim) <= 6 * error
+
+
+def lemmas(small: bool) -> list[Row]:
+    """Return the error of the best shape for widths with a heavy tail, and what others have more."""
+    widths, rows = 100 / np.arange(1, 33.0), list[Row]()
+    for noise in LAWS:
+        for p in MOMENTS[-1:] if small else MOMENTS:
             claim, made = closed_form(widths, noise, p), mechanism(widths, noise, "best", p)
-            library, (found, error) = made.expected_error(p), drawn(made, p, draws)
-            others = [mechanism(widths, noise, shape, p).expected_error(p) for shape in ("equal", "proportional")]
-            cells = (f"{claim:.5g}", f"{library:.5g}", f"{found:.4g} +- {error:.1g}")
-            more = (f"x {other / library:.2f}" for other in others)
-            table.add_row(noise, f"{p:g}", *cells, *more, verdict(claim, library, found, error))
-        table.add_section()
-    CONSOLE.print(table)
+            library, (found, error) = made.expected_error(p), drawn(made, p, 100 if small else DRAWS)
+            others = {shape: mechanism(widths, noise, shape, p).expected_error(p) for shape in SHAPES[:2]}
+            rows.append({
+                "noise": noise, "p": p, "closed_form": claim, "library": library, "drawn": found,
+                "standard_error": error, **{shape: other / library for shape, other in others.items()},
+            })  # fmt: skip
+    return rows
 
 
-def main() -> None:
-    """Print both tables and save the figure."""
-    draws = int(sys.argv[1]) if len(sys.argv) > 1 else DRAWS
-    figure_41(draws)
-    lemmas(draws)
+def judge_lemmas(rows: list[Row]) -> list[Verdict]:
+    """Judge the closed forms, and that no other shape is better."""
+    verdicts = []
+    for noise, lemma in (("gaussian", "4.8"), ("laplace", "4.11")):
+        part = pick(rows, noise=noise)
+        apart = max(abs(row["library"] / row["closed_form"] - 1) for row in part)
+        most = max(abs(row["drawn"] - row["closed_form"]) / row["standard_error"] for row in part)
+        others = np.concatenate([column(part, shape) for shape in SHAPES[:2]])
+        verdicts.append(
+            judge_claim(
+                f"Lemma {lemma}: the closed form of the error, least of all shapes, for widths 100/1 to 100/32",
+                f"the mechanism is within {apart:.0e} of it, draws within {most:.1f} standard errors; equal and "
+                f"proportional shapes have {others.min():.2f} to {others.max():.2f} times the error",
+                apart < 1e-4 and most < 6 and others.min() >= 1,
+                "the closed form is not met",
+            )
+        )
+    return verdicts
 
 
-if __name__ == "__main__":
-    main()
+EXPERIMENTS = (
+    Experiment(
+        "skewed_sums", "thesis", "Figure 4.1", "errors of three shapes of noise, two coordinates, 4,000 draws", 20,
+        figure_41, judge_figure_41,
+        (
+            Plot("Figure 4.1: 200 draws of noise, rho or epsilon 1", "width 4", "width 1", ("shape",),
+                 ("noise", "shape"), where={"what": "draw"}, scatter=True),
+        ),
+    ),
+    Experiment(
+        "skewed_sums_lemmas", "thesis", "Lemmas 4.8 and 4.11", "widths 100/1 to 100/32, powers 0.5 to 4", 30, lemmas,
+        judge_lemmas,
+        (Plot("Error over that of the best shape", "p", ("equal", "proportional"), panels=("noise",), log="xy"),),
+    ),
+)  # fmt: skip

@@ -1,33 +1,26 @@
 """What tries cost exactly, and what they are charged: all small populations, all neighbours, all outputs.
 
-    .venv/bin/python experiments/trie_costs.py
-
 Strings over two symbols, up to as many symbols as there are levels; for each population of up to some clients and each
 neighbour, the distribution of everything that the trie tells is computed and compared (hockey-stick divergence at
 epsilon, both directions). 'reached' is the largest of these, 'charged' is what plans use: `pruned` for rounds, and
 known or secret levels for cohorts. 'composed' is the charge for rounds that do not prune. Then public numbers: how many
-clients a string needs to be found half of the time, by each charge. The numbers are kept in results/.
+clients a string needs to be found half of the time, by each charge.
 """
 
 import itertools
 import math
 from collections import Counter, defaultdict
-from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.csv
-from rich.console import Console
-from rich.table import Table
+from experiment import Experiment, Plot, Row, Verdict, between, column, group, judge_claim, pick
 
 from dpsieve.federated import level_plan
 from dpsieve.federated.plans.levels import LevelPlan
+from dpsieve.validate import NEIGHBOURS
 
-RESULTS = Path(__file__).parent / "results"
 SETTINGS = ((2, 0.3, 2, 5), (2, 0.5, 2, 5), (2, 0.3, 3, 6), (3, 0.4, 2, 4))  # levels, coin, threshold, clients
 EPSILONS = (0.5, 1.0)
 Report = tuple[int, str, bool]
 Law = dict[tuple[tuple[int, str, bool, int], ...], float]
-Row = dict[str, str | float]
 
 
 def law(people: tuple[str, ...], protocol: str, coin: float, threshold: int, levels: int) -> Law:
@@ -93,7 +86,7 @@ def enumerated(levels: int, coin: float, threshold: int, most: int) -> list[Row]
             for size in range(most + 1)
             for people in itertools.combinations_with_replacement(kinds, size)
         }
-        worst = {(r, e): 0.0 for r in ("add_remove", "replace") for e in EPSILONS}
+        worst = {(r, e): 0.0 for r in NEIGHBOURS for e in EPSILONS}
         for people, told in laws.items():
             less = {people[:i] + people[i + 1 :] for i in range(len(people))}
             changed = {tuple(sorted((*rest, kind), key=kinds.index)) for rest in less for kind in kinds}
@@ -118,35 +111,70 @@ def enumerated(levels: int, coin: float, threshold: int, most: int) -> list[Row]
     return rows
 
 
-def needed() -> Table:
-    """Return how many clients a string needs, by each charge."""
-    table = Table(title="clients of a string that is found half of the time, delta 1e-8")
-    for name in ("epsilon, levels", "rounds, composed", "rounds, pruned", "cohorts, known", "cohorts, secret"):
-        table.add_column(name, justify="right")
-    for epsilon, levels in itertools.product((0.5, 1.0, 2.0), (2, 5, 10, 20, 50)):
-        plans = [level_plan(epsilon, 1e-8, levels, pruned=pruned) for pruned in (False, True)]
-        plans += [level_plan(epsilon, 1e-8, levels, protocol="cohorts", secret_levels=one) for one in (False, True)]
-        table.add_row(f"{epsilon:g}, {levels}", *(f"{plan.half:,}" for plan in plans))
-    return table
+def costs(small: bool) -> list[Row]:
+    """Return what is reached and charged in each setting."""
+    settings = ((2, 0.3, 2, 3),) if small else SETTINGS
+    return [row for setting in settings for row in enumerated(*setting)]
 
 
-def main() -> None:
-    """Print both tables, and keep the first."""
-    rows = [row for setting in SETTINGS for row in enumerated(*setting)]
-    RESULTS.mkdir(exist_ok=True)
-    pyarrow.csv.write_csv(pa.Table.from_pylist(rows), RESULTS / "trie_costs.csv")
-    table = Table(title="what tries cost: delta reached by the worst neighbours, and charged")
-    for name in rows[0]:
-        table.add_column(name, justify="right")
-    for row in rows:
-        table.add_row(*map(str, row.values()))
-    console = Console(width=150)
-    console.print(table)
-    for charge in ("pruned", "composed", "secret", "known"):
-        shares = [float(row["share"]) for row in rows if row["charge"] == charge]
-        console.print(f"{charge}: {min(shares):.2f} to {max(shares):.2f} of the charge is reached")
-    console.print(needed())
+def judge_costs(rows: list[Row]) -> list[Verdict]:
+    """Judge the charges: none is exceeded, and how much of each is reached."""
+    shares = {charge: column(part, "share") for (charge,), part in group(rows, "charge")}
+    shown = ", ".join(f"{charge} {between(share)}" for charge, share in shares.items())
+    pruned, composed = (column(pick(rows, charge=charge), "charged") for charge in ("pruned", "composed"))
+    return [
+        judge_claim(
+            "Lemma 7: a trie of L levels costs L histograms at most",
+            f"the share of each charge that is reached: {shown}",
+            max(share.max() for share in shares.values()) <= 1 + 1e-4, "neighbours reach more than is charged",
+        ),
+        judge_claim(
+            "Section 4: the proof does not need that cells without a parent are left out",
+            f"leaving them out, and charging for it, costs {between(pruned / composed)} times the composition",
+            (pruned <= composed).all(), "pruning is charged more", better=(pruned < composed).any(),
+        ),
+    ]  # fmt: skip
 
 
-if __name__ == "__main__":
-    main()
+def needed(small: bool) -> list[Row]:
+    """Return how many clients a string needs to be found half of the time, by each charge, delta 1e-8."""
+    rows: list[Row] = []
+    for epsilon, levels in itertools.product((1.0,) if small else (0.5, 1.0, 2.0), (2, 5) if small else (2, 5, 10, 20)):
+        composed, pruned = (level_plan(epsilon, 1e-8, levels, pruned=pruned) for pruned in (False, True))
+        known, secret = (
+            level_plan(epsilon, 1e-8, levels, protocol="cohorts", secret_levels=one) for one in (False, True)
+        )
+        rows.append({
+            "epsilon": epsilon, "levels": levels, "rounds composed": composed.half, "rounds pruned": pruned.half,
+            "cohorts known": known.half, "cohorts secret": secret.half,
+        })  # fmt: skip
+    return rows
+
+
+def judge_needed(rows: list[Row]) -> list[Verdict]:
+    """Judge how the number of clients grows with the levels."""
+    pruned = column(rows, "rounds pruned") / column(rows, "rounds composed")
+    part = [row for row in rows if row["epsilon"] == 1]
+    grown, levels = part[-1]["rounds pruned"] / part[0]["rounds pruned"], part[-1]["levels"] / part[0]["levels"]
+    return [
+        judge_claim(
+            "Lemma 7: (L epsilon, L delta) for L levels, so a string needs about L times the clients",
+            f"{grown:.1f} times the clients for {levels:g} times the levels at epsilon 1; pruning needs "
+            f"{between(pruned)} times the clients of a composition", grown <= levels, "it needs more",
+            better=grown < 0.9 * levels,
+        )
+    ]  # fmt: skip
+
+
+EXPERIMENTS = (
+    Experiment(
+        "trie_costs", "sample-and-threshold", "Lemma 7", "delta reached by the worst neighbours, and charged", 100,
+        costs, judge_costs,
+    ),
+    Experiment(
+        "trie_clients", "sample-and-threshold", "Lemma 7", "clients that a string needs, delta 1e-8", 60, needed,
+        judge_needed,
+        (Plot("Clients of a string that is found half of the time", "levels",
+              ("rounds composed", "rounds pruned", "cohorts known", "cohorts secret"), panels=("epsilon",), log="xy"),),
+    ),
+)  # fmt: skip

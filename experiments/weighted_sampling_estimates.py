@@ -1,28 +1,20 @@
 """Figures 5 and 6 on private weighted sampling: bias, error of a sum, and variance of estimated frequencies.
 
-    .venv/bin/python experiments/weighted_sampling_estimates.py
-
 Priority sampling, delta 2^-20, g(w) = w; PWS with the maximum likelihood estimator, SbH with its noisy counts. Figure 5
 has the bias by frequency (top) and the error of a sum over 200,000 keys, 1,000 of each frequency from 1 to 200
 (bottom). Figure 6 has the variance over the squared frequency and, in the first version alone, the variance itself.
 """
 
-import altair as alt
 import numpy as np
+from experiment import Experiment, Plot, Row, Verdict, between, column, group, judge_claim, pick
 from weighted_sampling import (
+    BASELINES,
     DELTA,
     EPSILONS,
-    Axis,
-    Figure,
-    Row,
-    Verdict,
-    between,
+    LINES,
+    PAPER,
+    PRIVATE,
     channels,
-    column,
-    grid,
-    lines,
-    publish,
-    said,
     settles,
     short,
     spaced,
@@ -37,11 +29,11 @@ from dpsieve.sampling.schemes import Scheme
 from dpsieve.types import Floats, Ints
 
 RATES = (1.0, 0.01, 1e-4, 1e-6)  # those of the authors' public code, every second one; 1 is no sampling
+MORE_RATES = (1.0, 0.01, 1e-3, 1e-4, 1e-5, 1e-6)
 LEVELS = (0.5, 0.2, 0.1, 0.05)  # of bias over frequency
 LARGEST, KEYS_EACH = 200, 1000
 UNITS = 0.005  # how far the bias of SbH, over frequency, may be off as tokens tell units or halves of them
 SAMPLERS = ("simple", "optimal")
-PRIVATE = ("optimal", "simple", "sbh", "sbh_fair")
 
 
 def named(rate: float) -> str:
@@ -78,153 +70,163 @@ def lower_frequencies(epsilon: float, rate: float) -> dict[str, list[float]]:
     return {name: [a / b for a, b in zip(at[name], at["simple"], strict=True)] for name in ("sbh", "sbh_fair")}
 
 
-def figure_5_top(points: int = 90, epsilons: tuple[float, ...] = EPSILONS, rates: tuple[float, ...] = RATES) -> Figure:
-    """Bias over frequency, for each epsilon: a line for each rate, and SbH once."""
+def bias(small: bool) -> list[Row]:
+    """Return the bias over frequency, for each epsilon and rate."""
     rows: list[Row] = []
-    panels, moved, means = {}, [], []
-    for epsilon in epsilons:
-        i = spaced(10 * threshold(epsilon, DELTA), points)
-        found = {rate: {name: moment.bias / i for name, moment in moments(epsilon, rate, i).items()} for rate in rates}
-        for rate, biases in found.items():
-            rows += table({"epsilon": epsilon, "rate": rate}, i, biases)
-        moved += [np.abs(found[rate]["sbh"] - found[rates[0]]["sbh"]).max() for rate in rates]
-        means.append([np.abs(found[rate]["simple"]).mean() for rate in rates])
-        for name in SAMPLERS:
-            drawn = {short(rate): biases[name] for rate, biases in found.items()}
-            drawn |= {baseline: found[rates[0]][baseline] for baseline in ("sbh", "sbh_fair")}
-            x = Axis("frequency", "true frequency", 1, float(i[-1]), log=True)
-            y = Axis("bias", "bias / frequency", -1, 0.2)
-            panels[name, epsilon] = lines(
-                table({}, i, drawn), x, y, list(drawn), (230, 160), f"{name}, epsilon {epsilon:g}"
-            )
-    ordered = [panels[name, epsilon] for name in SAMPLERS for epsilon in epsilons]
-    least = [np.abs(column([row for row in rows if row["rate"] == min(rates)], name)).max() for name in SAMPLERS]
+    for epsilon in EPSILONS[:1] if small else EPSILONS:
+        i = spaced(10 * threshold(epsilon, DELTA), 6 if small else 60)
+        for rate in (1.0, 0.01) if small else RATES:
+            found = {name: moment.bias / i for name, moment in moments(epsilon, rate, i).items()}
+            rows += table({"epsilon": epsilon, "rate": rate}, i, found)
+    return rows
+
+
+def judge_bias(rows: list[Row]) -> list[Verdict]:
+    """Judge the top of figure 5."""
+    means, moved, low = [], [], min(row["rate"] for row in rows)
+    for _, part in group(rows, "epsilon"):
+        lines = {rate: some for (rate,), some in group(part, "rate")}
+        means.append([np.abs(column(some, "simple")).mean() for some in lines.values()])
+        first = column(lines[1], "sbh")
+        moved += [np.abs(column(some, "sbh") - first).max() for some in lines.values()]
+    least = [np.abs(column(pick(rows, rate=low), name)).max() for name in SAMPLERS]
     falls = all((np.diff(mean) <= 1e-3).all() for mean in means)
-    verdicts = [
-        Verdict(
-            "figure 5, top",
-            "the bias of PWS falls with the sampling rate and vanishes as the rate approaches delta; that of SbH stays",
-            f"its mean over the frequencies shown is {between([mean[0] for mean in means])} of the frequency without "
-            f"sampling, and {between([mean[-1] for mean in means], '.4f')} at a rate of {short(min(rates))}, where the "
-            f"largest is {least[0]:.3f} (simple) and {least[1]:.3f} (optimal). That of SbH changes by "
-            f"{max(moved):.4f}, as its tokens tell noisy counts to a unit, or to half of one with sampling",
-            said(falls and max(least) < 0.1 and max(moved) < UNITS),
+    return [
+        judge_claim(
+            "Figure 5, top: the bias of PWS falls with the rate and vanishes as it approaches delta; that of SbH stays",
+            f"its mean over frequencies is {between(mean[0] for mean in means)} of it without sampling, "
+            f"and {between((mean[-1] for mean in means), '.4f')} at a rate of {short(low)}, where the largest "
+            f"is {least[0]:.3f} (simple) and {least[1]:.3f} (optimal); that of SbH changes by {max(moved):.4f}",
+            falls and max(least) < 0.1 and max(moved) < UNITS,
+            "the bias does not vanish, or that of SbH moves",
         )
     ]
-    return Figure("figure_5_bias", rows, {"figure_5_bias": grid(ordered, len(epsilons))}, verdicts)
 
 
-def accuracy(
-    epsilons: tuple[float, ...] = EPSILONS, rates: tuple[float, ...] = (1.0, 0.01, 1e-3, 1e-4, 1e-5, 1e-6)
-) -> Figure:
-    """How much lower frequencies with an accurate estimate are, which is said in both abstracts."""
+def accuracy(small: bool) -> list[Row]:
+    """Return how many times lower PWS has a bias within each level than SbH."""
+    rows: list[Row] = []
+    for rate in (1.0, 1e-4) if small else MORE_RATES:
+        for epsilon in EPSILONS[:1] if small else EPSILONS:
+            for name, ratios in lower_frequencies(epsilon, rate).items():
+                rows += [{"rate": rate, "epsilon": epsilon, "baseline": name, "level": level, "ratio": ratio}
+                         for level, ratio in zip(LEVELS, ratios, strict=True)]  # fmt: skip
+    return rows
+
+
+def judge_accuracy(rows: list[Row]) -> list[Verdict]:
+    """Judge what both abstracts say about accurate estimates."""
     verdicts = []
-    for rate in rates:
-        found = [lower_frequencies(epsilon, rate) for epsilon in epsilons]
-        paper, fair = ([ratio for part in found for ratio in part[name]] for name in ("sbh", "sbh_fair"))
+    for (rate,), part in group(rows, "rate"):
+        paper, fair = (column(pick(part, baseline=name), "ratio") for name in BASELINES)
         verdicts.append(
-            Verdict(
-                f"figure 5, abstract, {named(rate)}",
-                "estimates are accurate for frequencies 2 to 8 times lower",
+            judge_claim(
+                f"Abstract, {named(rate)}: estimates are accurate for frequencies 2 to 8 times lower",
                 f"a bias within 50, 20, 10 and 5 % at frequencies {between(paper)} times lower, {between(fair)} times "
                 "with the fair threshold",
-                said(min(paper) >= 2),
+                paper.min() >= 2,
+                "it needs sampling rates of 1e-4 and below",
             )
         )
-    return Figure("accuracy", [], {}, verdicts)
+    return verdicts
 
 
-def figure_5_bottom(steps: int = 4, epsilons: tuple[float, ...] = EPSILONS) -> Figure:
-    """Error of a sum by sampling rate."""
-    i, each = np.arange(1, LARGEST + 1), np.full(LARGEST, KEYS_EACH)
-    rows: list[Row] = []
-    rates = np.logspace(-6, 0, 6 * steps + 1).tolist()
-    for epsilon in epsilons:
-        for rate in rates:
+def sums(small: bool) -> list[Row]:
+    """Return the error of a sum by sampling rate."""
+    i, each, rows = np.arange(1, LARGEST + 1), np.full(LARGEST, KEYS_EACH), list[Row]()
+    for epsilon in EPSILONS[:1] if small else EPSILONS:
+        for rate in np.logspace(-6, 0, 4 if small else 25).tolist():
             found = {name: sum_error(estimator, i, each).nrmse for name, estimator in estimators(epsilon, rate).items()}
             exact = float(np.sqrt(each @ not_private(rate, i)) / (each @ i))
             rows.append({"epsilon": epsilon, "rate": rate, "not_private": exact, **found})
-    panels, verdicts = [], []
-    for epsilon in epsilons:
-        part = [row for row in rows if row["epsilon"] == epsilon]
-        best, end = min(part, key=lambda row: row["simple"]), part[-1]
-        sampled = np.log([[row[name] for name in ("sbh", "sbh_fair", "not_private")] for row in part[:-1]])
-        falls = (np.diff(sampled, axis=0) <= UNITS).all()
-        verdicts.append(
-            Verdict(
-                f"figure 5, bottom, epsilon {epsilon:g}",
-                "errors of SbH and of the sample fall as the rate grows; that of PWS is least midway; PWS is far "
-                "better than SbH also without sampling",
-                f"simple is best at a rate of {short(best['rate'])}: {best['simple']:.4f} (optimal "
-                f"{best['optimal']:.4f}, SbH {best['sbh']:.4f}, fair {best['sbh_fair']:.4f}). Without sampling it has "
-                f"{end['simple']:.4f} ({end['optimal']:.4f}, {end['sbh']:.4f}, {end['sbh_fair']:.4f})",
-                f"SbH and sample: {said(falls)}; midway: {said(min(rates) < best['rate'] < 1)}; without sampling the "
-                f"error is {end['simple'] / end['sbh']:.2f} times that of SbH, "
-                f"{end['simple'] / end['sbh_fair']:.2f} times that of fair SbH",
-            )
-        )
-        panels.append(
-            lines(
-                part,
-                Axis("rate", "sampling rate", 1e-6, 1, log=True),
-                Axis("error", "error of the sum (NRMSE)", 1e-3, 1, log=True),
-                ["not_private", *PRIVATE],
-                (300, 180),
-                f"epsilon {epsilon:g}",
-            )
-        )
-    return Figure("figure_5_sum", rows, {"figure_5_sum": grid(panels, 2)}, verdicts)
+    return rows
 
 
-def figure_6(points: int = 40, epsilons: tuple[float, ...] = EPSILONS, rates: tuple[float, ...] = RATES) -> Figure:
-    """Variance, over the squared frequency and as it is."""
-    rows: list[Row] = []
-    relative: list[alt.Chart] = []
-    absolute: list[alt.Chart] = []
+def judge_sums(rows: list[Row]) -> list[Verdict]:
+    """Judge the bottom of figure 5."""
     verdicts = []
-    for rate in rates:
-        part: list[Row] = []
-        for epsilon in epsilons:
-            i = spaced(2 * threshold(epsilon, DELTA), points)
-            found = {name: moment.variance for name, moment in moments(epsilon, rate, i).items()}
-            found["not_private"] = not_private(rate, i)
-            here = table({"epsilon": epsilon, "rate": rate}, i, found)
-            part += here
-            x = Axis("frequency", "true frequency", 1, float(i[-1]), log=True)
-            title = f"epsilon {epsilon:g}, {named(rate)}"
-            over = [{**row, **{name: row[name] / row["frequency"] ** 2 for name in found}} for row in here]
-            for panels, some, label in ((relative, over, "variance / frequency^2"), (absolute, here, "variance")):
-                most = max(row[name] for row in some for name in found)
-                y = Axis("variance", label, most * 1e-6, most * 2, log=True)
-                panels.append(lines(some, x, y, ["not_private", *PRIVATE], (190, 130), title))
-        rows += part
-        verdicts.append(_spread(part, rate))
-    pictures = {"figure_6_relative": grid(relative, len(epsilons)), "figure_6_variance": grid(absolute, len(epsilons))}
-    return Figure("figure_6", rows, pictures, verdicts)
+    for (epsilon,), part in group(rows, "epsilon"):
+        best, end = min(part, key=lambda row: row["simple"]), part[-1]
+        sampled = np.log([[row[name] for name in (*BASELINES, "not_private")] for row in part[:-1]])
+        numbers = [", ".join(f"{row[name]:.4f}" for name in ("simple", "optimal", *BASELINES)) for row in (best, end)]
+        verdicts += [
+            judge_claim(
+                f"Figure 5, bottom, epsilon {epsilon:g}: errors of SbH and of the sample fall as the rate grows, and "
+                "that of PWS is least midway",
+                f"simple is best at a rate of {short(best['rate'])}: {numbers[0]} (simple, optimal, SbH, fair SbH)",
+                (np.diff(sampled, axis=0) <= UNITS).all() and part[0]["rate"] < best["rate"] < 1, "not midway",
+            ),
+            judge_claim(
+                f"Figure 5, bottom, epsilon {epsilon:g}: PWS is far better than SbH also without sampling",
+                f"{numbers[1]}; {end['simple'] / end['sbh']:.2f} times the error of SbH, "
+                f"{end['simple'] / end['sbh_fair']:.2f} times that of fair SbH", end["simple"] < 0.75 * end["sbh"],
+                "less than a quarter better at so large an epsilon, where noise is small beside the counts",
+            ),
+        ]  # fmt: skip
+    return verdicts
 
 
-def _spread(part: list[Row], rate: float) -> Verdict:
-    """Return what the variances at one rate say."""
-    square = column(part, "frequency") ** 2
-    tops = {name: (column(part, name) / square).max() for name in PRIVATE}
-    found = (
-        f"at most {tops['simple']:.3g} (simple), {tops['optimal']:.3g} (optimal), {tops['sbh']:.3g} (SbH), "
-        f"{tops['sbh_fair']:.3g} (fair)"
-    )
-    about = f"figure 6, {named(rate)}"
-    if rate == 1:
-        return Verdict(about, "variance / frequency^2 is below 1", found, said(max(tops.values()) < 1))
-    often = column(part, "not_private") >= square  # sampled at most half of the time
-    over = {name: (column(part, name) / column(part, "not_private"))[often].max() for name in PRIVATE}
-    found += f"; over that of the sample, where that is above 1: at most {over['simple']:.2f} and {over['optimal']:.2f}"
-    claim = "variance / frequency^2 is of the order of that of the sample that is not private"
-    return Verdict(about, claim, found, said(max(over["simple"], over["optimal"]) < 2))
+def variance(small: bool) -> list[Row]:
+    """Return the variance of each, and over the squared frequency."""
+    rows: list[Row] = []
+    for rate in (1.0, 0.01) if small else RATES:
+        for epsilon in EPSILONS[:1] if small else EPSILONS:
+            i = spaced(2 * threshold(epsilon, DELTA), 6 if small else 30)
+            found = {"not_private": not_private(rate, i)}
+            found |= {name: moment.variance for name, moment in moments(epsilon, rate, i).items()}
+            for measure, power in (("variance", 0), ("variance / frequency^2", 2)):
+                fixed = {"measure": measure, "epsilon": epsilon, "rate": rate}
+                rows += table(fixed, i, {name: values / i**power for name, values in found.items()})
+    return rows
 
 
-def main() -> None:
-    """Write both figures and print the verdicts."""
-    publish("estimates", [figure_5_top(), accuracy(), figure_5_bottom(), figure_6()])
+def judge_variance(rows: list[Row]) -> list[Verdict]:
+    """Judge figure 6 at each rate."""
+    verdicts = []
+    for (rate,), part in group(pick(rows, measure="variance / frequency^2"), "rate"):
+        tops = {name: column(part, name).max() for name in PRIVATE}
+        found = ", ".join(f"{top:.3g} ({name})" for name, top in tops.items())
+        if rate == 1:
+            claim = "Figure 6, no sampling: variance / frequency^2 is below 1"
+            verdicts.append(judge_claim(claim, f"at most {found}", max(tops.values()) < 1, "it is above 1"))
+            continue
+        often = column(part, "not_private") >= 1 - 1e-5  # sampled at most half of the time
+        over = [(column(part, name)[often] / column(part, "not_private")[often]).max() for name in SAMPLERS]
+        verdicts.append(
+            judge_claim(
+                f"Figure 6, {named(rate)}: variance / frequency^2 is of the order of that of the sample",
+                f"at most {found}; over that of the sample, where that is above 1, at most {over[0]:.2f} (simple) and "
+                f"{over[1]:.2f} (optimal)",
+                max(over) < 2,
+                "it is over twice that of the sample",
+            )
+        )
+    return verdicts
 
 
-if __name__ == "__main__":
-    main()
+EXPERIMENTS = (
+    Experiment(
+        "weighted_sampling_bias", PAPER, "Figure 5, top", "bias over frequency, priority sampling", 20, bias,
+        judge_bias,
+        (Plot("Figure 5, top: bias over frequency", "frequency", PRIVATE, panels=("epsilon", "rate"), log="x",
+              columns=4),),
+    ),
+    Experiment(
+        "weighted_sampling_accuracy", PAPER, "Abstract", "how much lower frequencies with an accurate estimate are",
+        40, accuracy, judge_accuracy,
+    ),
+    Experiment(
+        "weighted_sampling_sums", PAPER, "Figure 5, bottom", "error of a sum over 200,000 keys by sampling rate", 60,
+        sums, judge_sums,
+        (Plot("Figure 5, bottom: error of a sum (NRMSE)", "rate", LINES, panels=("epsilon",), log="xy", columns=2),),
+    ),
+    Experiment(
+        "weighted_sampling_variance", PAPER, "Figure 6", "variance, and over the squared frequency", 15, variance,
+        judge_variance,
+        tuple(
+            Plot(f"Figure 6: {measure}", "frequency", LINES, panels=("epsilon", "rate"), log="xy",
+                 where={"measure": measure}, name=name, columns=4)
+            for measure, name in (("variance / frequency^2", "relative"), ("variance", "absolute"))
+        ),
+    ),
+)  # fmt: skip

@@ -1,7 +1,5 @@
 """Figures 1 and 2 on private weighted sampling: how many keys come out without sampling.
 
-    .venv/bin/python experiments/weighted_sampling_histograms.py
-
 Also what the papers say about the reporting probabilities pi of PWS and phi of SbH: the number of frequencies with
 pi < 1, the ratio pi/phi, and the frequency from which on phi is all but one. Data is floor((n/i)^alpha).
 """
@@ -9,23 +7,9 @@ pi < 1, the ratio pi/phi, and the frequency from which on phi is all but one. Da
 import math
 from collections.abc import Callable
 
-import altair as alt
 import numpy as np
-from weighted_sampling import (
-    Axis,
-    Figure,
-    Row,
-    Verdict,
-    between,
-    channels,
-    column,
-    grid,
-    lines,
-    publish,
-    said,
-    table,
-    zipf,
-)
+from experiment import Experiment, Plot, Row, Verdict, between, column, group, judge_claim, pick
+from weighted_sampling import BASELINES, PAPER, PRIVATE, channels, table, zipf
 
 import dpsieve as ds
 from dpsieve.channels import Channel, frequency_at
@@ -74,59 +58,6 @@ def held_back(epsilon: float, delta: float) -> int:
     return int((withheld > TINY * delta).sum())
 
 
-def figure_1(points: int = 100) -> Figure:
-    """Reporting probabilities by frequency."""
-    rows: list[Row] = []
-    verdicts = []
-    for epsilon, delta, last in BUDGETS:
-        i = np.unique(np.linspace(1, last, points).astype(np.int64))
-        made = channels(epsilon, delta)
-        found = {name: channel.reporting_probability(i) for name, channel in made.items()}
-        rows += table({"epsilon": epsilon, "delta": delta}, i, found)
-        ahead = [(found["optimal"] / found[name]).min() for name in ("sbh", "sbh_fair")]
-        half, surely = ([frequency_at(channel, p) or math.inf for channel in made.values()] for p in (0.5, 0.99))
-        verdicts.append(
-            Verdict(
-                f"figure 1, ({epsilon:g}, {delta:g})",
-                "PWS is never below SbH, and reaches one earlier",
-                f"pi/phi is at least {ahead[0]:.4f}, and {ahead[1]:.4f} for the fair threshold; even chance at "
-                f"{half[0]}, {half[2]}, {half[3]} (PWS, SbH, fair SbH), 99 % at {surely[0]}, {surely[2]}, {surely[3]}",
-                said(min(ahead) > ONE and half[0] < half[3] and surely[0] < surely[3]),
-            )
-        )
-    shown = [{**row, "both": row["optimal"]} for row in rows]
-    panels = [
-        lines(
-            [row for row in shown if row["epsilon"] == epsilon],
-            Axis("frequency", "true frequency", 0, last),
-            Axis("reported", "probability of being reported", 0, 1),
-            ["both", "sbh", "sbh_fair"],
-            (300, 200),
-            f"epsilon {epsilon:g}, delta {delta:g}",
-        )
-        for epsilon, delta, last in BUDGETS
-    ]
-    return Figure("figure_1", rows, {"figure_1": grid(panels, 2)}, [*verdicts, *number_held_back(), *ratios()])
-
-
-def number_held_back() -> list[Verdict]:
-    """Lemma 3.3 of the first version and 4.3 of the published one, which are for whole L."""
-    found, bound = held_back(0.5, 0.01), 2 * levels(0.5, 0.01)
-    budgets = [(epsilon, 10**power) for epsilon in (2.0, 1.0, 0.5, 0.25, 0.1) for power in np.linspace(-1.5, -9, 60)]
-    counts = np.array([held_back(*budget) for budget in budgets])
-    real = np.array([levels(*budget) for budget in budgets])
-    over = [int((counts > most).sum()) for most in (2 * real, 2 * real + 1, 2 * np.ceil(real))]
-    return [
-        Verdict(
-            "Lemma 3.3 (first version), 4.3 (published)",
-            "at most 2L (first version) or 2L + 1 (published) frequencies have pi < q",
-            f"{found} at (0.5, 0.01), where they say {bound:.2f} and {bound + 1:.2f}. Of {len(budgets)} budgets "
-            f"{over[0]} exceed 2L, {over[1]} exceed 2L + 1, and {over[2]} exceed 2 ceil(L)",
-            f"{said(over[1] == 0)}, L need not be whole; 2 ceil(L) {said(over[2] == 0)}",
-        )
-    ]
-
-
 def largest_ratio(epsilon: float, delta: float) -> float:
     """Return the largest pi/phi for frequencies up to L."""
     i = np.arange(1, math.floor(levels(epsilon, delta)) + 1)
@@ -140,39 +71,114 @@ def first_certain(epsilon: float, delta: float) -> int:
     return int(i[histogram_reporting(i, epsilon, delta, fair=False) > 1 - delta][0])
 
 
-def ratios(delta: float = 1e-8, epsilons: tuple[float, ...] = (1.0, 0.5, 0.1)) -> list[Verdict]:
-    """The statements about pi/phi, and about where phi exceeds 1 - delta."""
-    tops = {epsilon: largest_ratio(epsilon, delta) for epsilon in epsilons}
-    exact = all(abs(top * -math.expm1(-epsilon) / 2 - 1) < 1e-3 for epsilon, top in tops.items())
-    places = [
-        (first_certain(epsilon, delta), math.log(1 / (2 * delta**2)) / epsilon, 2 * math.log(1 / delta) / epsilon)
-        for epsilon in epsilons
-    ]
-    near = all(early < place <= early + 2 for place, early, _ in places)  # the bound itself is early + 1
-    shown = zip(epsilons, places, strict=True)
-    full = {epsilon: (held_back(epsilon, delta) + 1, 2 * math.log(epsilon / delta) / epsilon) for epsilon in epsilons}
-    return [
-        Verdict(
-            "Section 6.2 (first version), 8.1 (published)",
-            "pi/phi is between 2 and 2/epsilon for frequencies up to L",
-            "; ".join(f"epsilon {e:g}: up to {top:.3f}, they say {2 / e:g}" for e, top in tops.items()),
-            f"{said(all(top <= 2 / e for e, top in tops.items()))}; a top of 2/(1 - e^-epsilon) {said(exact)}",
-        ),
-        Verdict(
-            "Section 6.2 (first version), 8.1 (published)",
-            "phi > 1 - delta at ln(1/(2 delta^2))/epsilon (first version), at (2/epsilon) ln(1/delta) (published)",
-            "; ".join(f"epsilon {e:g}: from {a} on, they say {b:.2f} and {c:.2f}" for e, (a, b, c) in shown),
-            f"first version: {said(near)} up to one unit; published: {places[-1][2] - places[-1][0]:.0f} units late at "
-            f"epsilon {epsilons[-1]:g}",
-        ),
-        Verdict(
-            "Section 6.2 (first version), 8.1 (published)",
-            "pi reaches one at about (2/epsilon) ln(epsilon/delta)",
-            "; ".join(f"epsilon {e:g}: at {at}, they say {about:.1f}" for e, (at, about) in full.items()),
-            f"{full[epsilons[-1]][1] - full[epsilons[-1]][0]:.0f} units late at epsilon {epsilons[-1]:g}, as L is "
-            "about ln(epsilon/(2 delta))/epsilon",
-        ),
-    ]
+def reporting(small: bool) -> list[Row]:
+    """Return reporting probabilities by frequency, and the first frequencies with an even chance and with 99 %."""
+    rows: list[Row] = []
+    for epsilon, delta, last in BUDGETS[:1] if small else BUDGETS:
+        made = channels(epsilon, delta)
+        i = np.unique(np.linspace(1, last, 6 if small else 100).astype(np.int64))
+        fixed = {"epsilon": epsilon, "delta": delta, "what": "reported"}
+        rows += table(fixed, i, {name: channel.reporting_probability(i) for name, channel in made.items()})
+        for what, p in (("even chance", 0.5), ("99 %", 0.99)):
+            first = {name: float(frequency_at(channel, p) or math.inf) for name, channel in made.items()}
+            rows.append({**fixed, "what": what, "frequency": 0.0, **first})
+    return rows
+
+
+def judge_reporting(rows: list[Row]) -> list[Verdict]:
+    """Judge figure 1."""
+    verdicts = []
+    for (epsilon, delta), part in group(rows, "epsilon", "delta"):
+        shown, half, surely = (pick(part, what=what) for what in ("reported", "even chance", "99 %"))
+        ahead = [(column(shown, "optimal") / column(shown, name)).min() for name in BASELINES]
+        places = [", ".join(f"{one[0][name]:.0f}" for name in ("optimal", *BASELINES)) for one in (half, surely)]
+        verdicts.append(
+            judge_claim(
+                f"Figure 1, ({epsilon:g}, {delta:g}): PWS is never below SbH, and reaches one earlier",
+                f"pi/phi is at least {ahead[0]:.4f}, and {ahead[1]:.4f} for the fair threshold; even chance at "
+                f"{places[0]} (PWS, SbH, fair SbH), 99 % at {places[1]}",
+                min(ahead) > 1 - 1e-5
+                and half[0]["optimal"] < half[0]["sbh_fair"]
+                and surely[0]["optimal"] < surely[0]["sbh_fair"],
+                "SbH is ahead somewhere",
+            )
+        )
+    return verdicts
+
+
+def lemmas(small: bool, delta: float = 1e-8) -> list[Row]:
+    """Return what the text says about pi and phi, beside what is so, for budgets."""
+    rows: list[Row] = []
+    powers = np.linspace(-1.5, -9, 3 if small else 60)
+    budgets = [(0.5, 0.01), *((epsilon, 10**power) for epsilon in (2.0, 1.0, 0.5, 0.25, 0.1) for power in powers)]
+    rows += [
+        {"what": "frequencies held back", "epsilon": budget[0], "delta": float(budget[1]),
+         "found": held_back(*budget), "first": 2 * levels(*budget),
+         "published": 2 * levels(*budget) + 1}
+        for budget in budgets
+    ]  # fmt: skip
+    for epsilon in (1.0, 0.5, 0.1):
+        early, late = math.log(1 / (2 * delta**2)) / epsilon, 2 * math.log(1 / delta) / epsilon
+        full = 2 * math.log(epsilon / delta) / epsilon
+        for what, found, first, published in (
+            ("largest pi/phi", largest_ratio(epsilon, delta), 2 / epsilon, 2 / epsilon),
+            ("phi above 1 - delta", first_certain(epsilon, delta), early, late),
+            ("pi is one", held_back(epsilon, delta) + 1, full, full),
+        ):
+            rows.append({"what": what, "epsilon": epsilon, "delta": delta, "found": found, "first": first,
+                         "published": published})  # fmt: skip
+    return rows
+
+
+def judge_lemmas(rows: list[Row]) -> list[Verdict]:
+    """Judge Lemma 3.3 of the first version and 4.3 of the published one, and the text on pi/phi."""
+    part = pick(rows, what="frequencies held back")
+    found, real = column(part, "found"), column(part, "first")
+    over = [int((found > most).sum()) for most in (real, real + 1, 2 * np.ceil(real / 2 - 1e-5))]
+    one = part[0]
+    verdicts = [
+        judge_claim(
+            "Lemma 3.3 (first version), 4.3 (published): at most 2L or 2L + 1 frequencies have pi < q",
+            f"{one['found']} at (0.5, 0.01), where they say {one['first']:.2f} and {one['published']:.2f}; of "
+            f"{len(part)} budgets {over[0]} exceed 2L, {over[1]} exceed 2L + 1, and {over[2]} exceed 2 ceil(L)",
+            over[1] == 0, "L need not be whole; 2 ceil(L) holds",
+        )
+    ]  # fmt: skip
+    ratios, certain, full = (pick(rows, what=what) for what in ("largest pi/phi", "phi above 1 - delta", "pi is one"))
+    shown = "; ".join(f"epsilon {row['epsilon']:g}: {row['found']:.3f}, they say {row['first']:g}" for row in ratios)
+    exact = all(abs(row["found"] * -math.expm1(-row["epsilon"]) / 2 - 1) < 1e-3 for row in ratios)
+    verdicts.append(
+        judge_claim(
+            "Section 6.2 (first version), 8.1 (published): pi/phi is between 2 and 2/epsilon for frequencies up to L",
+            shown,
+            all(row["found"] <= row["first"] for row in ratios),
+            f"the top is 2/(1 - e^-epsilon){'' if exact else ', nearly'}, above 2/epsilon",
+        )
+    )
+    for version in ("first", "published"):
+        late = [row["found"] - row[version] for row in certain]
+        early = between((-units for units in late), ".1f")
+        formula = {"first": "ln(1/(2 delta^2))/epsilon", "published": "(2/epsilon) ln(1/delta)"}[version]
+        shown = "; ".join(f"epsilon {row['epsilon']:g}: from {row['found']} on, they say {row[version]:.2f}"
+                          for row in certain)  # fmt: skip
+        verdicts.append(
+            judge_claim(
+                f"Section {'6.2' if version == 'first' else '8.1'} ({version} version): phi > 1 - delta at {formula}",
+                shown,
+                all(0 < units <= 2 for units in late),
+                f"it is so beyond 1 + ln(1/(2 delta^2))/epsilon, {early} units earlier",
+            )
+        )
+    shown = "; ".join(f"epsilon {row['epsilon']:g}: at {row['found']}, they say {row['first']:.1f}" for row in full)
+    verdicts.append(
+        judge_claim(
+            "Section 6.2 (first version), 8.1 (published): pi reaches one at about (2/epsilon) ln(epsilon/delta)",
+            shown,
+            all(abs(row["found"] - row["first"]) < 2 for row in full),
+            "L is about ln(epsilon/(2 delta))/epsilon, so it is earlier for small epsilon",
+        )
+    )
+    return verdicts
 
 
 def shares(alpha: float, delta: float, epsilon: float = 0.1) -> Row:
@@ -185,61 +191,54 @@ def shares(alpha: float, delta: float, epsilon: float = 0.1) -> Row:
     return {"alpha": alpha, "delta": delta, **{name: float(counts @ one) / DATA[alpha] for name, one in found.items()}}
 
 
-def figure_2(steps: int = 33) -> Figure:
-    """Share of keys reported by delta, epsilon 0.1."""
-    rows = [shares(alpha, delta) for alpha in DATA for delta in np.logspace(-8, 0, steps).tolist()]
-    gains = {
-        (alpha, name): 100 * (column(part, "optimal") / column(part, name) - 1)
-        for alpha in DATA
-        for part in [[row for row in rows if row["alpha"] == alpha]]
-        for name in ("sbh", "sbh_fair")
-    }
-    one, two = gains[1.0, "sbh"], gains[2.0, "sbh"]
-    ends = [row for row in rows if row["delta"] == 1]
-    verdicts = [
-        Verdict(
-            "figure 2, abstract",
-            "PWS reports 20 to 300 % more keys",
-            f"alpha 1: {between(one, '.0f')} % more, a ratio of {1 + one.max() / 100:.1f} at most; alpha 2: "
-            f"{between(two, '.0f')} % more. Over the fair threshold at most "
-            f"{gains[1.0, 'sbh_fair'].max():.0f} and {gains[2.0, 'sbh_fair'].max():.0f} %",
-            f"{said(one.max() >= 299)}: the upper end is a ratio, not a gain; at least 20 % for alpha 1 "
-            f"{said(one.min() >= 19.5)}, for alpha 2 {said(two.min() >= 19.5)}",
+def keys(small: bool) -> list[Row]:
+    """Return the share of keys reported by delta, epsilon 0.1, and the gains over SbH."""
+    deltas = (1e-8, 0.1, 1.0) if small else np.logspace(-8, 0, 33).tolist()
+    rows = [shares(alpha, delta) for alpha in ((2.0,) if small else DATA) for delta in deltas]
+    return [{**row, **{f"gain_{name}": 100 * (row["optimal"] / row[name] - 1) for name in BASELINES}} for row in rows]
+
+
+def judge_keys(rows: list[Row]) -> list[Verdict]:
+    """Judge figure 2 and the abstract."""
+    gains = {alpha: column(part, "gain_sbh") for (alpha,), part in group(rows, "alpha")}
+    fair = {alpha: column(part, "gain_sbh_fair") for (alpha,), part in group(rows, "alpha")}
+    most = max(gain.max() for gain in gains.values())
+    shown = "; ".join(f"alpha {alpha:g}: {between(gain, '.0f')} % more, a ratio of {1 + gain.max() / 100:.1f}, "
+                      f"{fair[alpha].max():.0f} % over the fair one" for alpha, gain in gains.items())  # fmt: skip
+    ends = pick(rows, delta=1)
+    return [
+        judge_claim(
+            "Figure 2, abstract: PWS reports 20 to 300 % more keys", shown,
+            most >= 299 and min(gain.min() for gain in gains.values()) >= 19.5,
+            "the upper end is a ratio, not a gain, and for alpha 2 the lower end is 10 %",
         ),
-        Verdict(
-            "figure 2",
-            "at delta 1 PWS reports all keys, and SbH does not",
-            f"PWS {ends[0]['optimal']:.0%}; SbH {ends[0]['sbh']:.0%} (alpha 1) and {ends[1]['sbh']:.0%} (alpha 2); SbH "
-            f"with a threshold that uses all of delta {ends[0]['sbh_fair']:.0%}",
-            f"{said(ends[0]['optimal'] == 1 > ends[0]['sbh'])}, due to the papers' threshold",
+        judge_claim(
+            "Figure 2: at delta 1 PWS reports all keys, and SbH does not",
+            "; ".join(f"alpha {row['alpha']:g}: PWS {row['optimal']:.0%}, SbH {row['sbh']:.0%}, fair SbH "
+                      f"{row['sbh_fair']:.0%}" for row in ends),
+            all(row["optimal"] == 1 > row["sbh"] for row in ends), "SbH reports all keys too",
         ),
-    ]
-    return Figure("figure_2", rows, {"figure_2": _shares_and_ratios(rows)}, verdicts)
+    ]  # fmt: skip
 
 
-def _shares_and_ratios(rows: list[Row]) -> alt.ConcatChart:
-    """Return the shares of keys, and below them the ratios."""
-    delta, size = Axis("delta", "delta", 1e-8, 1, log=True), (300, 170)
-    shown = {alpha: [{**row, "both": row["optimal"]} for row in rows if row["alpha"] == alpha] for alpha in DATA}
-    ratio = {
-        alpha: [{**row, **{name: row["optimal"] / row[name] for name in ("sbh", "sbh_fair")}} for row in part]
-        for alpha, part in shown.items()
-    }
-    share, over = Axis("share", "share of keys reported", 0.003, 1, log=True), Axis("ratio", "PWS / SbH", 1, 3.5)
-    tops = [
-        lines(part, delta, share, ["both", "sbh", "sbh_fair"], size, f"Zipf({alpha:g}), {DATA[alpha]:,} keys")
-        for alpha, part in shown.items()
-    ]
-    below = [
-        lines(part, delta, over, ["sbh", "sbh_fair"], size, f"Zipf({alpha:g}), ratio") for alpha, part in ratio.items()
-    ]
-    return grid([*tops, *below], 2)
-
-
-def main() -> None:
-    """Write both figures and print the verdicts."""
-    publish("histograms", [figure_1(), figure_2()])
-
-
-if __name__ == "__main__":
-    main()
+EXPERIMENTS = (
+    Experiment(
+        "weighted_sampling_reporting", PAPER, "Figure 1", "reporting probabilities by frequency, without sampling", 5,
+        reporting, judge_reporting,
+        (Plot("Figure 1: probability of being reported", "frequency", PRIVATE, panels=("epsilon", "delta"),
+              where={"what": "reported"}),),
+    ),
+    Experiment(
+        "weighted_sampling_lemmas", PAPER, "Lemma 4.3, Section 8.1", "the text on pi and phi, for 301 budgets", 20,
+        lemmas, judge_lemmas,
+    ),
+    Experiment(
+        "weighted_sampling_keys", PAPER, "Figure 2", "share of keys reported by delta, epsilon 0.1", 10, keys,
+        judge_keys,
+        (
+            Plot("Figure 2: share of keys reported", "delta", PRIVATE, panels=("alpha",), log="xy"),
+            Plot("Figure 2: keys more than SbH, percent", "delta", ("gain_sbh", "gain_sbh_fair"), panels=("alpha",),
+                 log="x", name="gains"),
+        ),
+    ),
+)  # fmt: skip

@@ -1,7 +1,5 @@
 """The order of keys in private weighted sampling: Theorem 5.1 and Corollary 6.1 of the published version.
 
-    .venv/bin/python experiments/weighted_sampling_order.py
-
 Concordance is the probability that two keys come out in their true order. The first version has no such statement.
 """
 
@@ -9,7 +7,8 @@ import itertools
 import math
 
 import numpy as np
-from weighted_sampling import Figure, Verdict, publish, said
+from experiment import Experiment, Row, Verdict, column, group, judge_claim, pick
+from weighted_sampling import PAPER
 
 import dpsieve as ds
 from dpsieve.papers.weighted_sampling import concordance
@@ -69,38 +68,55 @@ def beaten() -> tuple[float, float]:
     return float(concordance(ours, 1, 2)), float(concordance(other, 1, 2))
 
 
-def order() -> Figure:
+def order(small: bool) -> list[Row]:
     """Compare `optimal` with the best of all channels, without a scheme and with one."""
-    short, gains = [], []
-    for epsilon, delta in BUDGETS:
-        best = np.array([best_concordance(epsilon, delta, *pair) for pair in PAIRS])
+    rows: list[Row] = []
+    pairs = PAIRS[::8] if small else PAIRS
+    for epsilon, delta in BUDGETS[:2] if small else BUDGETS:
         made = ds.channels.optimal(epsilon, delta), ds.channels.simple(epsilon, delta)
-        ours, simple = (concordance(channel, *np.array(PAIRS).T) for channel in made)
-        short.append(np.abs(best - ours).max())
-        gains.append((ours - simple).max())
+        ours, simple = (concordance(channel, *np.array(pairs).T) for channel in made)
+        for (low, high), one, other in zip(pairs, ours.tolist(), simple.tolist(), strict=True):
+            best = best_concordance(epsilon, delta, low, high)
+            rows.append({"scheme": "none", "epsilon": epsilon, "delta": delta, "low": low, "high": high, "best": best,
+                         "optimal": one, "short": abs(best - one), "simple": other})  # fmt: skip
     first, second = beaten()
-    verdicts = [
-        Verdict(
-            "Theorem 5.1, Corollary 6.1 (published), no sampling",
-            "optimal orders any two keys best of all private channels",
-            f"{len(PAIRS)} pairs, {len(BUDGETS)} budgets: within {max(short):.0e} of the best of all; simple is lower "
-            f"by up to {max(gains):.3f}",
-            said(max(short) < 1e-8),
+    rows.append({"scheme": "ppswor(0.005)", "epsilon": WITH_SCHEME[0], "delta": WITH_SCHEME[1], "low": 1, "high": 2,
+                 "best": second, "optimal": first, "short": second - first, "simple": ""})  # fmt: skip
+    return rows
+
+
+def judge_order(rows: list[Row]) -> list[Verdict]:
+    """Judge Theorem 5.1 and Corollary 6.1."""
+    plain, (other,) = pick(rows, scheme="none"), pick(rows, scheme="ppswor(0.005)")
+    budgets = len(list(group(plain, "epsilon", "delta")))
+    gain = (column(plain, "optimal") - column(plain, "simple")).max()
+    short = column(plain, "short").max()
+    return [
+        judge_claim(
+            "Theorem 5.1, Corollary 6.1 (published), no sampling: optimal orders any two keys best of all private "
+            "channels",
+            f"{len(plain)} pairs and budgets, {budgets} of these: within {short:.0e} of the best of all; simple is "
+            f"lower by up to {gain:.3f}",
+            short < 1e-8, "another channel orders keys better",
         ),
-        Verdict(
-            "Theorem 5.1, Corollary 6.1 (published), ppswor(0.005), (0.5, 0.01)",
-            "optimal orders any two keys best of all private channels below the scheme",
-            f"frequencies 1 and 2: {first:.6f}; a channel that never reports frequency 1: {second:.6f}",
-            said(first >= second) + "; only among channels that report as often",
+        judge_claim(
+            "Theorem 5.1, Corollary 6.1 (published), ppswor(0.005), (0.5, 0.01): optimal orders any two keys best of "
+            "all private channels below the scheme",
+            f"frequencies 1 and 2: {other['optimal']:.6f}; a channel that never reports frequency 1: "
+            f"{other['best']:.6f}",
+            other["optimal"] >= other["best"], "only among channels that report as often",
         ),
-    ]
-    return Figure("order", [], {}, verdicts)
+    ]  # fmt: skip
 
 
-def main() -> None:
-    """Print the verdicts."""
-    publish("order", [order()])
-
-
-if __name__ == "__main__":
-    main()
+EXPERIMENTS = (
+    Experiment(
+        "weighted_sampling_order",
+        PAPER,
+        "Theorem 5.1, Corollary 6.1",
+        "the order of any two of 12 frequencies",
+        2,
+        order,
+        judge_order,
+    ),
+)

@@ -27,7 +27,7 @@ SOURCE = Path(ds.__file__).parent
 PACKAGES = (
     "errors", "validate", "codec", "types", "locks", "display", "values", "exact", "compiled", "randomness",
     "accounting", "privacy", "sampling", "channels", "noise", "estimation", "publication", "sketches", "federated",
-    "sparse", "numbers", "engines", "discovery", "jobs", "explore", "cli",
+    "sparse", "numbers", "engines", "discovery", "jobs", "auditing", "explore", "cli",
     "papers",
 )  # fmt: skip
 APART = {"__init__", "__main__", "testing", "synthetic"}  # the front door, and what tests and the demo use
@@ -48,7 +48,7 @@ BY_NAME = {("discovery/selector.py", "papers.missing_mass.policies"),
            ("channels/__init__.py", "dpsieve.noise")}  # fmt: skip
 
 # Ceilings of what is there without papers/. They only go down; a new capability may raise them by what it needs.
-MOST_LINES, MOST_MODULES, MOST_NAMES, LONGEST_MODULE = 42_450, 207, 78, 430
+MOST_LINES, MOST_MODULES, MOST_NAMES, LONGEST_MODULE = 49_700, 246, 82, 447
 
 
 @cache
@@ -262,9 +262,9 @@ class TestTheWayOfADefaultRelease:
         return trace(lambda: release_table(table))
 
     def test_few_modules_are_entered(self, found):
-        assert len(found.modules) <= 43
+        assert len(found.modules) <= 48
         assert [module for module in found.modules if "duckdb.compiled" in module] == [], "only large tables need it"
-        assert found.package_changes <= 420
+        assert found.package_changes <= 432
 
     def test_steps_come_once_and_in_order(self, found):
         steps = ["ReleaseRequest.__post_init__", "plan_release", "run", "Table.counts_by_bound", "charge.__enter__",

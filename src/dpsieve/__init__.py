@@ -15,6 +15,7 @@ _LOADED_AT = time()  # before any other module: see `dpsieve.compiled.jit`
 
 if TYPE_CHECKING:
     from dpsieve import channels, engines, errors, federated, papers, privacy, testing
+    from dpsieve.auditing.audit import Audit, audit
     from dpsieve.discovery.key_sets import HittingSet, KeySet, TopK
     from dpsieve.engines.inputs.files import files
     from dpsieve.estimation.estimated_sums import EstimatedSum
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
     from dpsieve.sparse.vector import SparseVector
 
 __all__ = [
-    "Certificate", "Estimate", "EstimatedSum", "Guarantee", "HittingSet", "KeySet", "Ledger", "MisraGries",
-    "Release", "Sample", "SparseVector", "TopK", "UserMisraGries", "channels", "choose_epsilon",
+    "Audit", "Certificate", "Estimate", "EstimatedSum", "Guarantee", "HittingSet", "KeySet", "Ledger", "MisraGries",
+    "Release", "Sample", "SparseVector", "TopK", "UserMisraGries", "audit", "channels", "choose_epsilon",
     "collect_heavy_hitters", "collect_histogram", "collect_quantiles", "discover", "engines", "errors",
     "everything", "federated", "files", "hitting_set", "mean", "papers", "ppswor", "preview", "priority", "privacy",
     "quantile", "release", "release_counts", "sum", "testing", "top_k",
@@ -44,6 +45,7 @@ __all__ = [
 
 # What is named here is loaded on first use, so that `import dpsieve` and `dpsieve --help` answer at once.
 _NAMES = {
+    "auditing.audit": "Audit audit",
     "discovery.key_sets": "HittingSet KeySet TopK",
     "engines.inputs.files": "files",
     "jobs.choose_epsilon": "choose_epsilon",

@@ -23,6 +23,14 @@ if TYPE_CHECKING:  # devices check their arguments too, and have no NumPy
     from numpy.typing import ArrayLike, NDArray
 
 Neighbours = Literal["add_remove", "replace"]
+# Names that both a job and a mechanism accept.
+SelectorName = Literal[
+    "auto", "greedy", "one_key", "policy_gaussian", "policy_greedy", "renyi", "renyi_two_rounds", "repeated_rounds",
+    "weighted_gaussian",
+]  # fmt: skip
+QuantileMethod = Literal["auto", "search", "gaps", "halving"]
+RowKind = Literal["real", "binary"]
+Scale = Literal["linear", "log"]
 NEIGHBOURS: tuple[Neighbours, ...] = ("add_remove", "replace")
 Check = Callable[[Any, str], Any]
 T = TypeVar("T")

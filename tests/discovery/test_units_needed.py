@@ -26,7 +26,7 @@ def needed(method, keys):
 @pytest.mark.parametrize("keys", [1, 5])
 @pytest.mark.parametrize("method", METHODS)
 def test_a_key_of_so_many_units_is_found_half_of_the_time(method, keys):
-    """Units hold one key in common, the first one of each, and others that nobody else holds: so many, and 0.7 times."""
+    """Units hold one key in common, the first one of each, and others that nobody else holds; or 0.7 times as many."""
     units, how = needed(method, keys)
     selector = make_selector(method, 1.0, 1e-6, keys, typical_keys=how.get("typical_keys"), unit="one user")
     assert rate(selector, units, keys) > 0.3 and rate(selector, int(0.7 * units), keys) < 0.55

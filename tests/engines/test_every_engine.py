@@ -6,6 +6,7 @@ half a second of a core: so keys hold their unit here, and one query tells what 
 
 import math
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -388,3 +389,16 @@ def test_errors_are_the_same_cost_nothing_and_quote_no_data(place, tmp_path, wro
     assert wrong == "a list" or str(caught.value) == str(here.value)
     assert "hush" not in str(caught.value) and caught.value.__cause__ is None and caught.value.__context__ is None
     assert len(ledger) == 0 and ledger.spent() == 0
+
+
+@pytest.mark.parametrize("columns", [["number"], ["day", "query"]], ids="+".join)
+def test_a_release_without_keys_has_the_types_of_the_schema(place, columns):
+    """As with keys, whether there are rows or none: no type shows that there was a key."""
+    day = pa.array([20_000] * 4_000, pa.int32()).cast(pa.date32())
+    table = pa.table({"number": pa.array([7] * 4_000, pa.int32()), "day": day, "query": ["tea"] * 4_000})
+    asked = {"key": columns, "privacy_unit": "row", "engine": place.engine, **BUDGET}
+    jobs = [ds.release, partial(ds.discover, method="weighted_gaussian")]
+    for job in place.some(jobs):
+        full, rare, none = (job(place.load(table.slice(0, rows)), **asked).table for rows in (4_000, 2, 0))
+        assert len(full) and not len(rare) and not len(none)
+        assert full.schema.equals(rare.schema, check_metadata=True) and full.schema.equals(none.schema)

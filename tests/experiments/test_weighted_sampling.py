@@ -1,14 +1,12 @@
 """The figures on private weighted sampling: their numbers are those of the papers, or of the errata."""
 
-import csv
-
 import numpy as np
 import pytest
 import weighted_sampling_estimates as estimates
 import weighted_sampling_histograms as histograms
 import weighted_sampling_order as order
 import weighted_sampling_samples as samples
-from weighted_sampling import RESULTS, zipf
+from weighted_sampling import zipf
 
 import dpsieve as ds
 
@@ -92,32 +90,3 @@ def test_optimal_orders_pairs_best_without_a_scheme_and_not_always_with_one():
         )
         assert ds.papers.weighted_sampling.concordance(ds.channels.simple(0.5, 0.01), low, high) <= best + 1e-12
     assert order.beaten() == (pytest.approx(0.502506, abs=5e-7), pytest.approx(0.504975, abs=5e-7))
-
-
-def test_the_page_shows_every_picture_and_verdict_that_is_stored():
-    page = (RESULTS.parents[1] / "docs" / "background" / "experiments.md").read_text()
-    verdicts = [
-        line for file in sorted(RESULTS.glob("verdicts_*.csv")) for line in csv.reader(file.read_text().splitlines())
-    ]
-    assert len(verdicts) > 20
-    assert [line for line in verdicts if line[0] != "about" and f"| {' | '.join(line)} |" not in page] == []
-    pictures = sorted(RESULTS.glob("figure_*.svg"))
-    assert len(pictures) == 8 and all(f"(../../experiments/results/{one.name})" in page for one in pictures)
-    assert max(one.stat().st_size for one in RESULTS.glob("figure_*")) < 100_000
-
-
-def test_every_figure_is_made_at_a_small_size():
-    """It takes two seconds, for some sixty channels with and without sampling."""
-    small = {"points": 6, "epsilons": (1.0,), "rates": (1.0, 0.01)}
-    made = [
-        histograms.figure_1(points=6),
-        samples.figure_3(points=6, epsilons=(1.0,), rates=(0.1, 1e-6)),
-        estimates.figure_5_top(**small),
-        estimates.figure_5_bottom(steps=1, epsilons=(1.0,)),
-        estimates.figure_6(**small),
-        order.order(),
-    ]
-    for figure in made:
-        assert figure.verdicts and all(np.isfinite(list(row.values())).all() for row in figure.rows)
-        for chart in figure.pictures.values():
-            assert len(chart.to_dict()["datasets"]) > 0

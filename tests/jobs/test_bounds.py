@@ -110,7 +110,7 @@ def test_found_keys_are_counted_with_their_own_noise(tmp_path):
     """Keys of 30,000 units, of which one in ten holds two: counts are near the number of units that hold the key."""
     units = [[f"k{user % 40}"] + ([f"k{(user + 7) % 40}"] if user % 10 == 0 else []) for user in range(60_000)]
     release = ds.release(events(units), **{**NUMBERS, "delta": 1e-8})
-    assert release.mechanism.last.name == "found_keys"
+    assert release.mechanism.last.name == "divided_units"
     true = Counter(key for unit in units for key in unit)
     counts = dict(zip(release.table["key"].to_pylist(), release.table["count"].to_pylist(), strict=True))
     assert len(counts) == 40 and release.mechanism.contribution.keys >= 2
@@ -119,20 +119,39 @@ def test_found_keys_are_counted_with_their_own_noise(tmp_path):
     assert release.guarantee.epsilon == 1.0 and release.guarantee.delta == 1e-8
     again = ds.Release.load(release.save(tmp_path / "out"))
     assert again.table.equals(release.table) and again.guarantee == release.guarantee
+    low, high = (again.intervals(0.5).column(name).to_numpy() for name in ("low", "high"))
+    assert (low >= again.table["low"].to_numpy()).all() and (high < again.table["high"].to_numpy()).all()
+    total = again.estimate()
+    assert total == pytest.approx(sum(true.values()), abs=6 * total.standard_error)
+    ends = total.interval(1 - 1e-6)
+    assert ends[0] <= sum(true.values()) <= ends[1] < ends[0] + 12 * total.standard_error
+    assert again.rank(max(true, key=true.get)).low >= 1 and set(again.table["bound"].to_pylist()) == {"exact"}
 
 
-@pytest.mark.parametrize("memory_limit", [None, "64MB"])
-def test_find_first_counts_the_same_from_memory_and_from_disk(memory_limit, tmp_path):
-    """Pairs in memory, or counts by place in a table: for the same salt and source the same release."""
-    units = [[f"k{user % 40}"] + ([f"k{(user + 7) % 40}"] if user % 10 == 0 else []) for user in range(400_000)]
+def test_a_series_reuses_the_bound_of_a_release_that_found_keys_first():
+    units = [[f"k{user % 40}"] + ([f"k{(user + 7) % 40}"] if user % 9 == 0 else []) for user in range(20_000)]
+    first = ds.release(events(units), **NUMBERS)
+    second = ds.release(events(units), **NUMBERS, max_keys_per_unit=first, report_coverage=True)
+    assert not second.contribution.describe_change(first.contribution) and second.contribution.after == "find_first"
+    assert second.notes.bounded.endswith("too uncertain to state.") and "divided_units" in str(second.certificate)
+    seen = ds.preview(**NUMBERS, max_keys_per_unit=first)
+    assert "standard deviation" in str(seen) and "divided_units" in str(seen)
+    assert "before at most" in ds.release(events(units), **NUMBERS, max_keys_per_unit=3).contribution.describe_change(
+        first.contribution
+    )
+
+
+def test_find_first_counts_the_same_from_memory_and_from_disk(tmp_path):
+    """Pairs in memory, or read again as so many rows might not fit: for the same salt and source the same release."""
+    units = [[f"k{user % 40}"] + ([f"k{(user + 7) % 40}"] if user % 9 == 0 else []) for user in range(40_000)]
     path = tmp_path / "events.parquet"
-    pq.write_table(events(units), path)
-    engine = ds.engines.DuckDB(memory_limit=memory_limit)
-    asked = {**NUMBERS, "delta": 1e-8, "engine": engine, "source": insecure_source(4)}
-    release = ds.release(path, **asked)
-    assert release.mechanism.last.name == "found_keys"
-    expected = ds.release(path, **{**asked, "engine": ds.engines.DuckDB(), "source": insecure_source(4)})
-    assert release.keys.equals(expected.keys)
+    pq.write_table(pa.concat_tables([events(units)] * 90), path)
+    limits, made = (None, "900MB", "64MB"), []
+    for limit in limits:
+        asked = {**NUMBERS, "delta": 1e-8, "engine": ds.engines.DuckDB(memory_limit=limit, threads=1)}
+        made.append(ds.release(path, **asked, source=insecure_source(4)))
+    assert [release.contribution.after for release in made] == ["find_first", "find_first", ""]
+    assert made[0].table.equals(made[1].table)
 
 
 def test_the_budget_is_told_and_charged_once(tmp_path):
@@ -185,7 +204,7 @@ def test_a_unit_with_keys_of_its_own(how, keys):
     """
     delta, units = 0.02, 6_000
     release = ds.release(own_keys(units, keys), **{**NUMBERS, "delta": delta}, **how)
-    assert keys > 1 or how or release.mechanism.last.name in ("found_keys", "optimal")
+    assert keys > 1 or how or release.mechanism.last.name in ("divided_units", "optimal")
     exposed = len({key.split()[0] for key in release.table["key"].to_pylist()})
     assert exposed <= binomial_band(units, delta)[1]
 

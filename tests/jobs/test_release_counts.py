@@ -225,6 +225,19 @@ def test_the_bounds_that_the_caller_promises_are_in_the_guarantee(tmp_path):
     assert made.guarantee.epsilon == 1.0 and made.guarantee == again.guarantee
 
 
+def test_without_keys_the_type_is_that_of_a_schema_and_not_of_rows(tmp_path):
+    """An iterable has no batch, and a list no type, where there are no rows: so their keys are text."""
+    rare = pa.table({"key": [1, 2], "count": [1, 1]})
+    asked = {"key": "key", "privacy_unit": "user", "epsilon": 1.0, "delta": 1e-8}
+    cases = [(rare, "int64"), (rare.slice(0, 0).to_reader(), "int64"), (rare.to_batches(), "string"), ([], "string")]
+    for i, (batches, kind) in enumerate(cases):
+        made = ds.release_counts(batches, out=tmp_path / str(i), **asked)
+        assert str(made.table.schema.field("key").type) == kind and len(made) == 0
+    for keys in ([1, 2], []):
+        made = ds.channels.optimal(1.0, 1e-8).release(keys, [1] * len(keys))
+        assert made.table.schema.field("key").type == pa.string()
+
+
 PROGRAM = """
 import resource, sys, numpy as np, pyarrow as pa, dpsieve as ds
 def batches(number):

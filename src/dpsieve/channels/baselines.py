@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
+from typing import Literal
 
 from flint import arb
 
@@ -18,6 +19,7 @@ from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import floor_bounds, precision
 
+ThresholdKind = Literal["fair", "paper"]
 _BITS = 320
 
 
@@ -85,7 +87,7 @@ def trim_lag(first: int, masses: list[int]) -> Lag:
     return Lag(tuple(range(first, first + len(masses) + 1)), tuple(masses))
 
 
-def stability(epsilon: float, delta: float, *, threshold: str = "fair", unit: str = "one row") -> "Stability":
+def stability(epsilon: float, delta: float, *, threshold: ThresholdKind = "fair", unit: str = "one row") -> "Stability":
     """Return the stability histogram, the usual baseline: Laplace noise and a threshold T.
 
     A key is reported when frequency + Lap(1/epsilon) >= T (Korolova et al. 2009; Bun, Nissim and Stemmer 2019), with
@@ -119,7 +121,7 @@ def check_threshold_kind(threshold: str, delta: float) -> None:
 class Stability(UnknownKeysChannel):
     """See `stability`."""
 
-    threshold: str = field(default="fair", kw_only=True)
+    threshold: ThresholdKind = field(default="fair", kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()

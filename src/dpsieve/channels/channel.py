@@ -25,7 +25,7 @@ from dpsieve.randomness.source import Source, resolve
 from dpsieve.sampling.sample import Sample
 from dpsieve.sampling.schemes import Scheme, check_scheme, everything
 from dpsieve.types import Floats, Ints
-from dpsieve.validate import Delta, Epsilon, check_budget
+from dpsieve.validate import Delta, Epsilon, Neighbours, check_budget
 
 if TYPE_CHECKING:
     from dpsieve.estimation import Estimator
@@ -227,7 +227,7 @@ class Channel(ReportedCounts):
         """How many rows the kernel will check, where rows are computed one by one."""
         return self.rows.table_rows
 
-    def delta(self, epsilon: float, neighbours: str = "add_remove") -> float:
+    def delta(self, epsilon: float, neighbours: Neighbours = "add_remove") -> float:
         """Return the least delta for which this channel is (epsilon, delta)-private; raise if it is not computable."""
         return self.rows.delta(validate.epsilon(epsilon), validate.neighbours(neighbours))
 

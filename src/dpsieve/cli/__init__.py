@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from dpsieve import __version__
-from dpsieve.cli import demo, explore, ledger, output, plan, stream, warm_up
+from dpsieve.cli import audit, demo, explore, ledger, output, plan, stream, warm_up
 from dpsieve.cli.command import Command, Group, notes_of, spell_options
 from dpsieve.cli.jobs import add_jobs
 from dpsieve.errors import DpsieveError, PrivacyWarning
@@ -31,6 +31,7 @@ app.command(cls=Command)(output.report)
 app.command(cls=Command)(stream.stream)
 app.add_typer(ledger.app, name="ledger")
 app.command(cls=Command)(explore.explore)
+app.add_typer(audit.app, name="audit")
 app.command(cls=Command)(demo.demo)
 app.command(cls=Command)(warm_up.warm_up)
 
@@ -53,7 +54,8 @@ def _options(
 def main() -> None:
     """Run the command line.
 
-    Exit codes: 0 done, 1 the machine failed (no memory, a full disk), 2 the call was wrong. The last line has the fix.
+    Exit codes: 0 done, 1 the machine failed (no memory, a full disk) or an audit did, 2 the call was wrong. The last
+    line has the fix.
     """
     for printed in (sys.stdout, sys.stderr):
         if isinstance(printed, io.TextIOWrapper):

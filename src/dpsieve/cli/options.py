@@ -176,7 +176,7 @@ def _yes_or_no(text: str) -> bool:
     return text == "yes"
 
 
-def open_data(names: list[str] | None, format_name: str | None, header: str | None) -> Any:
+def open_data(names: list[str] | None, format_name: Any, header: str | None) -> Any:
     """Return the data that a command was given: files, or standard input for '-'."""
     from dpsieve.engines.inputs.files import files
 

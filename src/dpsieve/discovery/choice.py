@@ -127,7 +127,7 @@ class SelectorChoice:
     remains.
 
     Attributes:
-        method: a name of `selector.MECHANISMS`.
+        method: a name of `validate.SelectorName`.
         epsilon, delta: the budget of the request.
         max_keys: the number of keys that a unit keeps.
         typical_keys: the typical number of keys per unit, if that is public.

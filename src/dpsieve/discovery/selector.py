@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast, get_args
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from dpsieve.randomness.noise import laplace_scale
 from dpsieve.randomness.picks import noisy_top
 from dpsieve.randomness.source import Source
 from dpsieve.types import Bools, Ints
-from dpsieve.validate import SMALLEST_DELTA, SMALLEST_EPSILON, check_budget, check_max_keys
+from dpsieve.validate import SMALLEST_DELTA, SMALLEST_EPSILON, SelectorName, check_budget, check_max_keys
 
 SHARE_FOR_SIZE = 0.01  # of epsilon, for the private median
 _USUAL, _SPREAD = 5, 2.0  # of the prior of that median, log-normal
@@ -38,7 +38,6 @@ _MAKERS = {
     "repeated_rounds": ("papers.missing_mass.repeated_rounds", "repeated_rounds", False),
     "weighted_gaussian": ("discovery.weighted_gaussian", "weighted_gaussian", False),
 }
-MECHANISMS = ("auto", *_MAKERS)
 
 
 @dataclass(frozen=True, repr=False)
@@ -193,11 +192,11 @@ def delta_after_choices(epsilon: float, delta: float, ranges: tuple[float, ...])
     return delta / math.prod(raised_by_range(each, most) for each in ranges) * (1 - 1e-9)
 
 
-def check_method(name: str) -> str:
+def check_method(name: object) -> SelectorName:
     """Return the name of a selector, or 'auto'."""
-    if not isinstance(name, str) or name not in MECHANISMS:
-        raise InvalidValue(f"method is not known. Choose one of {', '.join(MECHANISMS)}.")
-    return name
+    if not isinstance(name, str) or name not in get_args(SelectorName):
+        raise InvalidValue(f"method is not known. Choose one of {', '.join(get_args(SelectorName))}.")
+    return cast(SelectorName, name)
 
 
 def is_shaped(name: str) -> bool:

@@ -21,6 +21,7 @@ from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableDa
 from dpsieve.privacy.guarantee import Weight
 from dpsieve.types import Floats
 from dpsieve.values.columns import as_numpy, in_utc, is_interrupt
+from dpsieve.values.keys import declared
 
 _T = TypeVar("_T")
 _PAUSE = 0.1
@@ -100,7 +101,7 @@ def name_keys(task: Aggregation, listed: pa.Table | None, answer: pa.Table) -> p
     """Return the keys of an answer, or those of a public list, under the names of their columns."""
     keys = (answer if listed is None else listed).select([f"k{i}" for i in range(len(task.columns.key))])
     # DuckDB gives times the zone of this machine.
-    return pa.table(list(map(in_utc, keys.columns)), names=list(task.columns.key))
+    return declared(pa.table(list(map(in_utc, keys.columns)), names=list(task.columns.key)))
 
 
 def decode_counts(task: Aggregation, listed: pa.Table | None, answer: pa.Table) -> Counted:
@@ -118,8 +119,7 @@ def decode_counts(task: Aggregation, listed: pa.Table | None, answer: pa.Table) 
         if sums is not None:
             some, sums = sums, np.zeros((len(sums), len(listed)), np.int64)
             sums[:, places] = some
-    first = as_numpy(answer.column("first")).astype(np.int64, copy=False) if "first" in answer.column_names else None
-    return Counted(name_keys(task, listed, answer), counts, first, sums)
+    return Counted(name_keys(task, listed, answer), counts, sums)
 
 
 def decode_pairs(task: Aggregation, listed: pa.Table | None, answer: pa.Table) -> Pairs:

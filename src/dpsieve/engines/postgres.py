@@ -169,11 +169,10 @@ class Postgres(Engine):
         _, answer = self._ask(data, task, places_query)
         places, names = answer.column("place"), [f"k{i}" for i in range(len(task.columns.key))]
 
-        def under(keys: int, _: bool) -> Counted:
+        def under(keys: int) -> Counted:
+            added = ["n", *amount_names(task.columns.totals)]
             kept = answer.filter(pc.less_equal(places, keys))
-            first = pc.if_else(pc.equal(kept.column("place"), 1), kept.column("n"), pa.scalar(0, kept.column("n").type))
-            added = ["n", "first", *amount_names(task.columns.totals)]
-            sums = kept.append_column("first", first).group_by(names).aggregate([(name, "sum") for name in added])
+            sums = kept.group_by(names).aggregate([(name, "sum") for name in added])
             return decode_counts(task, None, sums.rename_columns([*names, *added]))
 
         units = units_by_place(places.to_numpy(), answer.column("n").to_numpy(), task.contribution.keys)

@@ -45,7 +45,7 @@ from dpsieve.publication.release import draw_keys
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Ints
 from dpsieve.values.columns import ESCAPE, ESCAPED
-from dpsieve.values.keys import order_of
+from dpsieve.values.keys import declared, order_of
 
 _T = TypeVar("_T")
 _ENCRYPTED = "spark.io.encryption.enabled"
@@ -124,7 +124,7 @@ class Spark(Engine):
         names, numbers = [f"k{i}" for i in range(len(task.columns.key))], number_names(task.columns)
         sums = _guard(lambda: _sum(counts.frame, ["place"]).toArrow())
 
-        def under(keys: int, _: bool) -> Counted:
+        def under(keys: int) -> Counted:
             return SparkCounted(counts, _sum(counts.frame.where(f"place <= {int(keys)}"), names, numbers), task.columns)
 
         units = units_by_place(sums.column(0).to_numpy(), sums.column(1).to_numpy(), task.contribution.keys)
@@ -244,7 +244,8 @@ class SparkCounted(Counted):
         keys = table.drop_columns(["token", *names])
         if self._listed is not None:
             keys = self._listed.drop_columns(["i"]).take(table.column("k0"))
-        return keys.rename_columns(list(self._columns.key)), Outcome(table.column("token").to_numpy(), sums=sums)
+        keys = declared(keys.rename_columns(list(self._columns.key)))
+        return keys, Outcome(table.column("token").to_numpy(), sums=sums)
 
     def _all_counts(self) -> Any:
         """Return the counts, with zeros for what is listed and does not occur."""

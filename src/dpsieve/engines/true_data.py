@@ -36,13 +36,11 @@ class Counted:
         keys: one row per key that occurs (or per key of a public list), in no particular order, with the key columns
             under their own names; no row is null in any column and no two rows are equal.
         frequencies: the count or the sum of weights of each key; 0 only for keys of a public list.
-        first: where asked for, the count of each key if units keep only their first key.
         sums: for each total that was asked for, the sum per key of what units add on the grid (`noise.totals`).
     """
 
     keys: pa.Table
     frequencies: Ints
-    first: Ints | None = None
     sums: Ints | None = None
 
     def __repr__(self) -> str:
@@ -207,19 +205,16 @@ class Pairs:
         with ThreadPoolExecutor(threads) as pool:
             return list(pool.map(act, edges[:-1], edges[1:]))
 
-    def count(self, first: Ints | None = None, most: int | None = None) -> Counted:
-        """Return the keys that some unit has, with their numbers of units and sums, and `first` of these keys.
+    def count(self, most: int | None = None) -> Counted:
+        """Return the keys that some unit has, with their numbers of units and sums.
 
         With `most`, units have their first keys alone.
         """
         counts, sums = self.counts(most), self.sums(most)
         some = np.flatnonzero(counts)
         if len(some) == len(counts):
-            return Counted(self.keys, counts, first, sums)
-        return Counted(
-            self.keys.take(pa.array(some)), counts[some], None if first is None else first[some],
-            None if sums is None else sums[:, some],
-        )  # fmt: skip
+            return Counted(self.keys, counts, sums)
+        return Counted(self.keys.take(pa.array(some)), counts[some], None if sums is None else sums[:, some])
 
     def sums(self, most: int | None = None) -> Ints | None:
         """Return, for each total, the sum per key of what units add on the grid: whole numbers below 2^53 in floats."""
@@ -247,7 +242,7 @@ class CountedByBound(AbstractContextManager["CountedByBound"]):
 
     Args:
         units: the number of units with 0, 1, ..., 1,000 keys; units with more keys count as 1,000.
-        add_up: returns the counts under a bound, with `first` where that is asked for, which engines with pairs can.
+        add_up: returns the counts under a bound.
         resources: what is closed by `close`, or when this object is no longer used.
         read_pairs: returns the keys of each unit, in the order in which bounds keep them; it may read the data again.
         most_pairs: the number of pairs up to which `read_pairs` is possible, from settings alone and whatever the data;
@@ -257,7 +252,7 @@ class CountedByBound(AbstractContextManager["CountedByBound"]):
     def __init__(
         self,
         units: Ints,
-        add_up: Callable[[int, bool], Counted],
+        add_up: Callable[[int], Counted],
         resources: ExitStack | None = None,
         read_pairs: Callable[[], Pairs] | None = None,
         most_pairs: float = 0,
@@ -265,9 +260,9 @@ class CountedByBound(AbstractContextManager["CountedByBound"]):
         self.units, self._add_up, self._read_pairs, self.most_pairs = units, add_up, read_pairs, most_pairs
         self._closing = None if resources is None else weakref.finalize(self, resources.close)
 
-    def under(self, keys: int, *, with_first: bool = False) -> Counted:
-        """Return the counts where each unit keeps at most this number of its keys, and `first` if asked."""
-        return self._add_up(keys, with_first)
+    def under(self, keys: int) -> Counted:
+        """Return the counts where each unit keeps at most this number of its keys."""
+        return self._add_up(keys)
 
     def read_pairs(self) -> Pairs:
         """Return the keys of each unit, where `most_pairs` allows it."""
@@ -291,8 +286,8 @@ class FromPairs(CountedByBound):
         self.pairs, self.listed = pairs, listed
 
 
-def _count_under(pairs: Pairs, keys: int, with_first: bool) -> Counted:
-    return pairs.count(pairs.counts(1) if with_first else None, most=keys)
+def _count_under(pairs: Pairs, keys: int) -> Counted:
+    return pairs.count(most=keys)
 
 
 def _add(total: Ints, counts: Ints) -> Ints:
@@ -300,7 +295,7 @@ def _add(total: Ints, counts: Ints) -> Ints:
     return total
 
 
-def _count_listed(pairs: Pairs, keys: int, _: bool) -> Counted:
+def _count_listed(pairs: Pairs, keys: int) -> Counted:
     bounded = pairs.bound(keys)
     return Counted(bounded.keys, bounded.counts(), sums=bounded.sums())
 

@@ -4,8 +4,8 @@ A reader takes a count for the number of units that hold the key. Under a bound 
 larger bound needs more noise and reports fewer keys. There are three kinds of ways to count:
 
 - *at once*: one bound, and one mechanism that reports and counts;
-- *find first*: where most units hold a single key, most of epsilon finds keys where each unit adds one of its keys, and
-  the rest counts them where each unit adds a few, those first that were found most common, with Laplace noise;
+- *find first*: where most units hold few keys, units find keys with what they do not need to be counted in up to m of
+  them, with Laplace noise: nearly all where they hold one key, nothing where they hold m (`discovery.divided_units`);
 - *two steps*: a share of a unit's weight finds keys, and the rest counts them (`discovery.find_then_count`).
 
 **Estimates.** Each way has two, from the histogram and public numbers. With s the share of pairs that is kept and h the
@@ -22,8 +22,10 @@ frequency that is reported half of the time:
 
 **Goals.** 'keys' takes the most keys, 'counts' the least error. 'auto', the default, takes the least error among the
 ways that find 87 % of the most keys. It counts the bias of a bound twice, as no interval shows it, but takes no way
-that another one beats in keys and error. Errors that differ by 3 % are alike: of these ways one is taken that has about
-the most keys. Where bounds have errors below 0.5 % of the common counts, the one of these with most keys is taken.
+that another one beats in keys and error. Where units typically hold one or two keys, common keys are a larger part of
+all pairs than the 30 % above, so bias counts twice for 'counts' as well. Errors that differ by 3 % are alike: of these
+ways one is taken that has about the most keys. Where bounds have errors below 0.5 % of the common counts, the one of
+these with most keys is taken.
 
 **Few units.** The histogram has the same noise for few units as for many, so for few of them differences are often
 noise. The dead zone in which ways are alike grows in proportion to the noise per unit; within it the bound next to 20
@@ -41,18 +43,19 @@ import numpy as np
 from scipy.special import expit, ndtr, pdtr
 
 from dpsieve.accounting.curves import gaussian_sigma
+from dpsieve.discovery.divided_units import DividedUnits
 from dpsieve.discovery.find_then_count import CANDIDATES as COUNTED_IN
 from dpsieve.display import log
 from dpsieve.engines.true_data import CountedByBound, Pairs
-from dpsieve.errors import DpsieveError
-from dpsieve.jobs.mechanisms import SHARE_FOR_BOUND, SHARE_TO_FIND, half_reported
+from dpsieve.errors import DpsieveError, InvalidValue
+from dpsieve.jobs.mechanisms import SHARE_FOR_BOUND, half_reported
 from dpsieve.jobs.request import ReleaseRequest
 from dpsieve.noise.keys_per_unit import MOST, Sizes
 from dpsieve.types import Floats
 
 AT_ONCE, FIND_FIRST, TWO_STEPS = "at_once", "find_first", "two_steps"
 CANDIDATES = (1, 2, 3, 5, 7, 10, 14, 20, 30, 40, 50, 70, 100, 140, 200)
-FOUND_FIRST = (2, 3, 5, 7)
+FOUND_FIRST = (3, 5, 7, 10, 14)  # with 2, units of two keys would find none
 SHARES = (0.4, 0.5, 0.6, 0.7, 0.8)  # of a unit's weight, to find keys in two steps
 _MEASURED = (1, 2, 3, 5, 10, 20, 50, 100, 200)
 _LEAST_KEYS = {AT_ONCE: 0.87, FIND_FIRST: 0.8, TWO_STEPS: 0.87}  # shares of the most keys
@@ -61,6 +64,7 @@ _WHOLE_WEIGHT, _SHALLOW = 1.05, 0.29  # of two steps; see the head of this modul
 _MANY_PAIRS, _FEW_KEYS = 250_000, 2  # pairs at epsilon 1 for two steps; typical keys up to which keys are found first
 _COMMON = 0.3 / np.arange(6, 106) / np.sum(1 / np.arange(6, 106))  # shares of pairs of the 100 most common keys
 _CONCAVE = 0.8
+_LAPLACE = math.sqrt(math.pi / 2)  # the deviation of a normal law with the mean error of Laplace noise of scale 1
 _TWICE = 2.0  # the weight of a bias that no interval shows
 _MORE_NOISE, _MARGIN = 1.05, 1.1  # two steps also pay for choices, and their estimates are less certain
 _EXACT = 0.005  # of common counts
@@ -115,12 +119,12 @@ def choose_way(
     if goal == "keys":
         return max(ways, key=lambda way: ways[way].keys)
     few = typical_keys(sizes) <= _FEW_KEYS
-    if FIND_FIRST in kinds and few and goal == "auto":
-        ways |= dict(estimate.find_first())
+    if FIND_FIRST in kinds and few:
+        ways |= dict(estimate.find_first(halves))
     if TWO_STEPS in kinds and not few and estimate.pairs * epsilon >= _MANY_PAIRS:
         ways |= dict(estimate.two_steps(most))
     zone = _DEAD_ZONE * estimate.noise_per_unit
-    cost = {way: each.error for way, each in ways.items()}
+    cost = {way: each.cost if few else each.error for way, each in ways.items()}
     if goal == "auto":
         ways = {way: each for way, each in ways.items() if each.keys >= _LEAST_KEYS[way.kind] * most}
         beaten = {way for way in ways if any(ways[way].is_worse(other, zone) for other in ways.values())}
@@ -151,6 +155,7 @@ class _Estimate:
         concave = self.edges**_CONCAVE
         factor = float(self.common.sum()) / max(float(self.units @ concave), 1.0)
         self.common_keys = np.minimum(concave * factor, len(_COMMON))  # of a unit at each edge
+        self._common_pairs = max(float(self.units @ self.common_keys), 1e-9)
 
     def at_once(self, halves: Halves) -> Iterator[tuple[Way, _Estimates]]:
         """Yield every bound, reported and counted in one step."""
@@ -164,15 +169,16 @@ class _Estimate:
             errors = (self._error(reported, weight * dropped, noise, least) for weight in (1.0, _TWICE))
             yield Way(AT_ONCE, keys), _Estimates(_keys(half / share**_RARER), *errors)
 
-    def find_first(self) -> Iterator[tuple[Way, _Estimates]]:
-        """Yield every bound under which keys are counted that were found with one key per unit."""
-        half = half_reported(self.epsilon * SHARE_TO_FIND, self.delta, 1)
-        reported = self._reported(self._dropped(1), half, 0.05)
+    def find_first(self, halves: Halves) -> Iterator[tuple[Way, _Estimates]]:
+        """Yield every bound of units that are counted in keys which they find with what they do not need for that."""
+        half = halves(self.epsilon, self.delta, 1)
         for keys in FOUND_FIRST:
-            noise = keys / (self.epsilon * (1 - SHARE_TO_FIND))
-            errors = (self._error(reported, weight * self._dropped(keys), noise) for weight in (1.0, _TWICE))
-            way = Way(FIND_FIRST, keys, SHARE_TO_FIND)
-            yield way, _Estimates(_keys(half / self.smooth_share(1) ** _RARER), *errors)
+            parts = np.maximum(0.0, keys - self.edges) / (keys - 1)  # of a unit, to find keys
+            share = float(self.units @ parts) / max(self.pairs, 1e-9)
+            unseen = 1 - float(self.units @ (self.common_keys * parts / self.edges)) / self._common_pairs
+            reported = self._reported(unseen, half, 0.05)
+            error = self._error(reported, _TWICE * self._dropped(keys), _LAPLACE * keys / self.epsilon)
+            yield Way(FIND_FIRST, keys), _Estimates(_keys(half / max(share, 1e-9) ** _RARER), error, error)
 
     def two_steps(self, most: float) -> Iterator[tuple[Way, _Estimates]]:
         """Yield two steps with every share of the weight; `most` is the largest estimate of keys of a bound."""
@@ -187,13 +193,13 @@ class _Estimate:
     def _dropped(self, keys: int) -> float:
         """Return the share of pairs with common keys that a bound drops."""
         dropped = self.common_keys * (1 - np.minimum(1.0, keys / self.edges))
-        return float(self.units @ dropped) / max(float(self.units @ self.common_keys), 1e-9)
+        return float(self.units @ dropped) / self._common_pairs
 
     def _beyond(self, keys: int) -> float:
         """Return the share of these pairs beyond the common keys that rank highest, by a Poisson law."""
         mean = self.common_keys
         beyond = mean * (1 - pdtr(keys - 1, mean)) - keys * (1 - pdtr(keys, mean))
-        return float(self.units @ beyond) / max(float(self.units @ mean), 1e-9)
+        return float(self.units @ beyond) / self._common_pairs
 
     def _reported(self, dropped: float, half: float, spread: float) -> Floats:
         """Return the probabilities that common keys are reported."""
@@ -216,18 +222,20 @@ def _log_halves(epsilon: float, delta: float, halves: Halves) -> Floats:
     return np.log([halves(epsilon, delta, keys) for keys in _MEASURED])
 
 
-def allowed_kinds(
-    request: ReleaseRequest, supports_pairs: bool, counts: CountedByBound, sizes: Sizes
-) -> frozenset[str]:
+def allowed_kinds(request: ReleaseRequest, epsilon: float, counts: CountedByBound, sizes: Sizes) -> frozenset[str]:
     """Return the kinds of ways that the request and the engine allow, from public and private numbers alone."""
-    if request.method != "auto":
+    if request.method != "auto" or not pairs_fit(sizes, counts):
         return frozenset({AT_ONCE})
-    kinds = {AT_ONCE}
-    if supports_pairs:
-        kinds.add(FIND_FIRST)
-    if pairs_fit(sizes, counts):
-        kinds.add(TWO_STEPS)
-    return frozenset(kinds)
+    return frozenset({AT_ONCE, TWO_STEPS, *([FIND_FIRST] if can_divide(request, epsilon) else [])})
+
+
+def can_divide(request: ReleaseRequest, epsilon: float) -> bool:
+    """Return whether keys can be found first under each bound with what is left of epsilon, by public numbers."""
+    try:
+        DividedUnits(epsilon, request.delta, FOUND_FIRST[-1], request.min_units)
+    except InvalidValue:
+        return False
+    return True
 
 
 def pairs_fit(sizes: Sizes, counts: CountedByBound) -> bool:

@@ -25,6 +25,7 @@ from dpsieve.privacy.guarantee import Contribution, Guarantee
 from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.randomness.source import Source
+from dpsieve.validate import SelectorName
 from dpsieve.values.keys import published
 
 SHARE_FOR_COUNTS = 0.2  # of what the selection leaves, for the counts of a top-k
@@ -44,7 +45,7 @@ def discover(
     delta: float,
     privacy_unit: str | Sequence[str] | None = None,
     max_keys_per_unit: int | None = None,
-    method: str = "auto",
+    method: SelectorName = "auto",
     typical_keys: int | None = None,
     min_units: int = 1,
     where: str | None = None,
@@ -84,7 +85,7 @@ def top_k(
     counts: bool = False,
     privacy_unit: str | Sequence[str] | None = None,
     max_keys_per_unit: int | None = None,
-    method: str = "auto",
+    method: SelectorName = "auto",
     typical_keys: int | None = None,
     min_units: int = 1,
     where: str | None = None,
@@ -126,7 +127,7 @@ def hitting_set(
     k: int,
     privacy_unit: str | Sequence[str] | None = None,
     max_keys_per_unit: int | None = None,
-    method: str = "auto",
+    method: SelectorName = "auto",
     typical_keys: int | None = None,
     min_units: int = 1,
     where: str | None = None,

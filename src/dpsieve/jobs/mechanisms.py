@@ -10,13 +10,14 @@ from dpsieve.channels.baselines import stability, truncated_geometric
 from dpsieve.channels.channel import ReportedCounts, frequency_at
 from dpsieve.channels.floored import floored
 from dpsieve.channels.optimal_channels import optimal, rows_of_units, simple
+from dpsieve.discovery.divided_units import DividedUnits
 from dpsieve.discovery.find_then_count import FindThenCount, find_then_count
 from dpsieve.errors import InvalidValue, NotCertified
 from dpsieve.exact.balls import minimise
 from dpsieve.jobs.request import KEYS_PER_UNIT, ReleaseRequest
 from dpsieve.noise.gaussian_threshold import gaussian
 from dpsieve.noise.keys_per_unit import Coverage, KeysPerUnit
-from dpsieve.noise.known_keys import NOISES, FoundKeys, known_keys
+from dpsieve.noise.known_keys import NOISES, known_keys
 from dpsieve.noise.report_tables import rough_half
 from dpsieve.noise.report_then_count import report_then_count
 from dpsieve.privacy.guarantee import Contribution
@@ -27,7 +28,6 @@ from dpsieve.validate import SMALLEST_DELTA, SMALLEST_EPSILON, check_budget
 UNSTATED = "; coverage is too uncertain to state"
 SHARE_FOR_BOUND, SHARE_FOR_COVERAGE = 0.03, 0.01  # of epsilon
 USUAL_SHARE = 0.6  # of a unit's weight, to find keys in two steps: the one that is nearly always chosen
-SHARE_TO_FIND = 0.83  # of epsilon, where keys are found first
 _FEW_KEYS, _LOW_COVERAGE = 10, 0.5
 _REQUESTED = "requested by the caller"
 _LONG = 10_000  # a table for keys that are reported half of the time only at this frequency takes many seconds
@@ -103,8 +103,8 @@ def _choose_unknown(
         """Return a mechanism with one guarantee for all keys of a unit."""
         if name == "gaussian":
             return floored(gaussian(epsilon, delta, keys, rows, unit=unit), request.min_units)
-        goal = "keys" if keys_only else "counts"
-        return floored(report_then_count(epsilon, delta, keys, rows, goal=goal, unit=unit), request.min_units)
+        made = report_then_count(epsilon, delta, keys, rows, goal="keys" if keys_only else "counts", unit=unit)
+        return floored(made, request.min_units)
 
     if method in _PER_UNIT:
         return Choice(per_unit(method), method, _REQUESTED)
@@ -210,19 +210,10 @@ def half_reported(epsilon: float, delta: float, keys: int) -> float:
     return _half(Share(epsilon, delta)) if keys == 1 else rough_half(epsilon, delta, keys)
 
 
-def finder_and_counter(
-    request: ReleaseRequest, epsilon: float, keys: int, first: tuple[Mechanism, ...] = ()
-) -> tuple[ReportedCounts, FoundKeys, Composed]:
-    """Return what finds keys with one key per unit, what counts these with several, and both after another mechanism.
-
-    Privacy. The keys that are found, with their tokens, are an output of the first step. Given them, a unit adds one to
-    at most `keys` of their counts, chosen by its own keys, the tokens and the salt: the second step is `FoundKeys`, and
-    the steps compose by sums.
-    """
-    finder = floored(optimal(epsilon * SHARE_TO_FIND, request.delta, unit=request.unit), request.min_units)
-    counter = FoundKeys(remaining(epsilon, finder.guarantee.epsilon), max_keys=keys, unit=request.unit)
-    uses = map(Use, (*first, finder, counter))
-    return finder, counter, Composed(request.epsilon, request.delta, tuple(uses))
+def dividing(request: ReleaseRequest, epsilon: float, keys: int, first: tuple[Mechanism, ...] = ()) -> Composed:
+    """Return what finds keys with what units do not need to be counted in this many, after another mechanism."""
+    last = DividedUnits(epsilon, request.delta, keys, request.min_units, unit=request.unit)
+    return Composed(request.epsilon, request.delta, tuple(map(Use, (*first, last))))
 
 
 def keys_seen(request: ReleaseRequest) -> int:

@@ -8,7 +8,7 @@ from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.jobs.key_columns import make_row_expressions
 from dpsieve.jobs.request import Request, argument
-from dpsieve.validate import Neighbours
+from dpsieve.validate import Neighbours, QuantileMethod, RowKind, Scale
 
 if TYPE_CHECKING:
     from dpsieve.engines.engine import Columns, NumberColumns
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from dpsieve.types import Floats
 
 MeanMethod = Literal["auto", "box", "plan"]
-QuantileMethod = Literal["auto", "search", "gaps", "halving"]
-Kind = Literal["real", "binary"]
-Scale = Literal["linear", "log"]
 Protocol = Literal["rounds", "cohorts", "one_round"]
 
 _MOST_COLUMNS = 256  # where rows are chosen per unit
@@ -187,7 +184,7 @@ class MeanRequest(NumberRequest):
         "outliers; for many columns, or bounds much wider than the data), or 'auto', which compares their noise.",
         "auto", choices=MeanMethod,
     )  # fmt: skip
-    kind: Kind = argument("'real', or 'binary' for columns of zeros and ones.", "real", choices=Kind)
+    kind: RowKind = argument("'real', or 'binary' for columns of zeros and ones.", "real", choices=RowKind)
     neighbours: Neighbours = argument(
         "'replace' (the number of units is public), or 'add_remove' (it is private, and a part of the budget counts "
         "units; method 'box' only).", "replace", choices=Neighbours,

@@ -28,10 +28,10 @@ from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats
-from dpsieve.validate import Neighbours
+from dpsieve.validate import Neighbours, QuantileMethod, RowKind, Scale
 
 from dpsieve.jobs.number_request import (  # isort: skip
-    Kind, MeanMethod, MeanRequest, NumberRequest, QuantileMethod, QuantileRequest, Scale, SumRequest,
+    MeanMethod, MeanRequest, NumberRequest, QuantileRequest, SumRequest,
 )  # fmt: skip
 
 Progress = Callable[[float], None] | bool | None
@@ -142,7 +142,7 @@ def mean(
     rho: float | None = None,
     p: float | None = None,
     method: MeanMethod = "auto",
-    kind: Kind = "real",
+    kind: RowKind = "real",
     neighbours: Neighbours = "replace",
     where: str | None = None,
     allow_null_units: bool = False,

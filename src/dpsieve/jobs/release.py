@@ -6,11 +6,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, cast
 
-import numpy as np
-import pyarrow as pa
-
 from dpsieve.accounting.products import steepest
 from dpsieve.channels.channel import ReportedCounts, frequency_at
+from dpsieve.discovery.divided_units import DividedUnits
 from dpsieve.discovery.find_then_count import SHARE_FOR_KEYS, FindThenCount
 from dpsieve.discovery.selector import TypicalSize
 from dpsieve.display import timed
@@ -33,20 +31,19 @@ from dpsieve.publication.release import Release, release_of
 from dpsieve.randomness.source import Source
 from dpsieve.sampling.schemes import Scheme, everything
 from dpsieve.validate import check_budget
-from dpsieve.values.keys import order_of, published
 
 from dpsieve.jobs.bounds import (  # isort: skip
-    AT_ONCE, FIND_FIRST, FOUND_FIRST, TWO_STEPS, Way, allowed_kinds, choose_way, describe_choice, pairs_fit,
+    AT_ONCE, FIND_FIRST, FOUND_FIRST, TWO_STEPS, Way, allowed_kinds, can_divide, choose_way, describe_choice,
     read_pairs_again, typical_keys,
 )  # fmt: skip
 from dpsieve.jobs.mechanisms import (  # isort: skip
-    UNSTATED, USUAL_SHARE, Choice, choose_mechanism, counting, finder_and_counter, half_reported_by, hint_for,
+    UNSTATED, USUAL_SHARE, Choice, choose_mechanism, counting, dividing, half_reported_by, hint_for,
     histogram_for, keys_seen, rarer_keys,
 )  # fmt: skip
 
 _SHARE_FOR_SIZE = 0.05  # of epsilon, for the total that sets the sampling rate
 _TWO_STEPS = "keys are found first, and the rest of the budget counts them without a threshold"
-_FOUND_FIRST = "most units hold one key: keys are found by that, and the rest of the budget counts them"
+_FOUND_FIRST = "most units hold few keys: what these do not need for counts finds keys"
 _AFTER_CHOICE = "chosen with the bound, from a private histogram of keys per unit"
 
 
@@ -159,8 +156,10 @@ def _plan_with_histogram(request: ReleaseRequest, histogram: KeysPerUnit, table:
     def publish(way: Way, sizes: Sizes, counts: CountedByBound, source: Source) -> Release:
         if way.kind == FIND_FIRST:
             assert way.keys is not None
-            pairs = read_pairs_again(counts) if pairs_fit(sizes, counts) else None
-            return _find_first(request, histogram, left, way.keys, sizes, pairs or counts, source)
+            pairs = read_pairs_again(counts)
+            if pairs is not None:
+                return _find_first(request, dividing(request, left, way.keys, (histogram,)), sizes, pairs, source)
+            way = Way(AT_ONCE, way.keys)
         assert way.keys is not None
         keys, choice = chosen(max(way.keys, fewest))
         notes = _notes(request, str(Contribution(keys)), choice.reason, sizes, keys)
@@ -174,7 +173,7 @@ def _plan_with_histogram(request: ReleaseRequest, histogram: KeysPerUnit, table:
         sizes = histogram.draw(counts.units, source)
         if fixed is not None:
             return publish(Way(AT_ONCE, request.contribution.keys), sizes, counts, source)
-        kinds = allowed_kinds(request, table is None or table.engine.supports_pairs, counts, sizes)
+        kinds = allowed_kinds(request, left, counts, sizes)
         half = half_reported_by(request)
         way = choose_way(sizes, left, request.delta, request.goal, kinds, half)
         if way.kind == TWO_STEPS:
@@ -191,11 +190,12 @@ def _plan_with_histogram(request: ReleaseRequest, histogram: KeysPerUnit, table:
         dummy = FromPairs(pairs, counts.most_pairs)
         sizes = histogram.draw(dummy.units, source)
         ways = [Way(AT_ONCE, 1), Way(AT_ONCE, 10)] if fixed is None else [Way(AT_ONCE, request.contribution.keys)]
-        if fixed is None and request.goal == "auto" and request.method == "auto":
+        again = fixed is None and request.goal != "keys" and request.method == "auto" and counts.most_pairs > 0
+        if again and can_divide(request, left):
             ways += [Way(FIND_FIRST, keys) for keys in FOUND_FIRST]
         for way in ways:
             publish(way, sizes, dummy, source)
-        if fixed is None and request.goal != "keys" and request.method == "auto" and counts.most_pairs:
+        if again:
             with contextlib.suppress(InvalidValue):  # as in `finish`
                 mechanism = counting(request, left, request.delta, 1, USUAL_SHARE)
                 publish_two_steps(mechanism, dummy.pairs, source)
@@ -226,67 +226,43 @@ def _notes(request: ReleaseRequest, contribution: str, reason: str, sizes: Sizes
 
 
 def _find_first(
-    request: ReleaseRequest,
-    histogram: KeysPerUnit | None,
-    epsilon: float,
-    keys: int,
-    sizes: Sizes | None,
-    data: CountedByBound | Pairs,
-    source: Source,
+    request: ReleaseRequest, mechanism: Composed, sizes: Sizes | None, pairs: Pairs, source: Source
 ) -> Release:
-    """Find keys with one key per unit, and count these with several; see `finder_and_counter`.
-
-    With pairs, a unit is counted in those of its found keys that have the largest tokens (ties in the
-    order of keys), otherwise in those of the first of its keys that were found.
-    """
-    finder, counter, mechanism = finder_and_counter(request, epsilon, keys, (histogram,) if histogram else ())
+    """Find keys with what units do not need for counts, and count them; see `discovery.divided_units`."""
+    last: object = mechanism.last
+    assert isinstance(last, DividedUnits)
     with timed("certify"):
         mechanism.certify()
-    if isinstance(data, Pairs):
-        counted = Counted(data.keys, data.bound(1).counts())
-        first = counted.frequencies
-    else:
-        counted = data.under(keys, with_first=True)
-        assert counted.first is not None
-        first = counted.first
-    some = np.flatnonzero(first)
     with timed("draw"):
-        ranks = finder.draw(first[some], source=source).tokens
-        found, ranks = some[ranks > 0], ranks[ranks > 0]
-        if isinstance(data, Pairs):
-            order = order_of(published(counted.keys.take(pa.array(found)))).to_numpy()
-            found = found[order[np.argsort(-ranks[order], kind="stable")]]
-            frequencies = data.rank(found).bound(keys).counts()
-        else:
-            frequencies = counted.frequencies[found]
-        outcome = counter.draw(frequencies, source=source)
-    notes = Notes(str(Contribution(keys)), _FOUND_FIRST)
+        keys, outcome = last.find(pairs, source)
+    notes = Notes(str(Contribution(last.max_keys)), _FOUND_FIRST)
     if sizes is not None:
-        notes = _notes(request, str(Contribution(keys)), _FOUND_FIRST, sizes, keys)
-    hint = hint_for(len(found), notes.coverage, request, 1, lambda: frequency_at(finder, 0.5))
+        notes = _notes(request, str(Contribution(last.max_keys)), _FOUND_FIRST, sizes, last.max_keys)
+    hint = hint_for(keys.num_rows, notes.coverage, request, 1, last.half_reported)
     notes = replace(notes, rarer=hint) if hint else notes
-    return release_of(mechanism, counted.keys.take(pa.array(found)), outcome, notes=notes, source=source)
+    return release_of(mechanism, keys, outcome, notes=notes, source=source)
 
 
 def _plan_find_first(request: ReleaseRequest, table: Table | None) -> Plan[Any, Release]:
-    """Return the plan that counts as an earlier release did which found keys with one key per unit."""
+    """Return the plan that counts as an earlier release did which found keys with what units did not need."""
     check_budget(request.epsilon, request.delta)
     keys = request.contribution.keys
     histogram = histogram_for(request)
     epsilon = request.epsilon if histogram is None else remaining(request.epsilon, histogram.guarantee.epsilon)
-    counter, mechanism = finder_and_counter(request, epsilon, keys, (histogram,) if histogram else ())[1:]
+    mechanism = dividing(request, epsilon, keys, (histogram,) if histogram else ())
 
     def finish(pairs: Pairs, source: Source) -> Release:
         sizes = None if histogram is None else histogram.draw(units_by_size(pairs.sizes), source)
-        return _find_first(request, histogram, epsilon, keys, sizes, pairs, source)
+        return _find_first(request, mechanism, sizes, pairs, source)
 
     def read(source: Source) -> Pairs:
         assert table is not None
         return table.pairs(request.columns, ALL_KEYS, source)
 
     def describe() -> Preview:
-        noise = f"counts get noise of standard deviation {counter.deviation:.3g}"
-        return Preview(mechanism.guarantee, "found_keys", _FOUND_FIRST, f"{Contribution(keys)}; {noise}")
+        last = cast(DividedUnits, mechanism.last)
+        noise = f"counts get noise of standard deviation {last.deviation:.3g}"
+        return Preview(mechanism.guarantee, last.name, _FOUND_FIRST, f"{Contribution(keys)}; {noise}")
 
     rehearse = lambda pairs, source: finish(pairs.make_dummy(), source)  # noqa: E731
     return Plan(mechanism, read, finish, rehearse, check_columns(request, table), describe)

@@ -26,7 +26,7 @@ from dpsieve.randomness.source import Source, resolve
 from dpsieve.sampling.schemes import Scheme
 from dpsieve.types import Ints
 from dpsieve.values.columns import one_chunk, without_views
-from dpsieve.values.keys import key_table, refuse_equal
+from dpsieve.values.keys import declared, key_table, refuse_equal
 
 _ROWS = _SEARCH_ALL = 1 << 17  # drawn at a time; searched for equal keys
 _ACCEPTED = "Pass Arrow record batches or tables with the columns of the key and a count, one after another."
@@ -121,6 +121,8 @@ class _Counts:
         first = next(self._batches, None)
         texts = pa.schema([(name, pa.string()) for name in key])
         self.schema = texts if first is None else self._read(first.slice(0, 0))[0].schema
+        if isinstance(batches, pa.Table | pa.RecordBatchReader):  # other iterables may have no batch without a row
+            self.schema = declared(self.schema.empty_table()).schema
         while first is not None and not len(first):
             first = next(self._batches, None)
         self._first = [] if first is None else list(self._parts(first))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar, cast, g
 from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.jobs.key_columns import key_columns, make_row_expressions, read_known_keys
+from dpsieve.validate import SelectorName
 
 if TYPE_CHECKING:
     from dpsieve.engines.engine import Columns
@@ -378,10 +379,10 @@ class DiscoverRequest(KeyRequest):
         f"the number of keys that a unit may add; default {KEYS_PER_UNIT}, or 1 where each row is a unit.",
         None, alias="max-keys",
     )  # fmt: skip
-    method: str = argument(
+    method: SelectorName = argument(
         "'auto', or the name of a selector: 'renyi', 'renyi_two_rounds', 'greedy', 'one_key', 'weighted_gaussian', "
         "'policy_gaussian', 'policy_greedy', 'repeated_rounds'.",
-        "auto",
+        "auto", choices=SelectorName,
     )  # fmt: skip
     typical_keys: int | None = argument(
         "the number of distinct keys that a unit typically holds, if that is public: 'auto' chooses by it, and "

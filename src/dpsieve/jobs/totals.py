@@ -204,7 +204,7 @@ def plan_totals(request: TableRequest, table: Table | None) -> Plan[Any, Release
             fixed = way if not budget.picks else budget.better(keys, totals, supports_pairs=supports_pairs)
             return _publish(budget, fixed, totals, sizes, data, source)
         assert sizes is not None
-        return _choose_and_publish(budget, totals, sizes, data, supports_pairs, source)
+        return _choose_and_publish(budget, totals, sizes, data, source)
 
     def rehearse(data: CountedByBound, source: Source) -> None:
         dummy = FromPairs(_dummy(data, len(given), request), data.most_pairs)
@@ -276,13 +276,11 @@ def _choose_bounds(
     return tuple(chosen), FromPairs(replace(data.pairs, amounts=amounts), data.most_pairs, listed=data.listed)
 
 
-def _choose_and_publish(
-    budget: _Budget, totals: Totals, sizes: Sizes, data: CountedByBound, supports_pairs: bool, source: Source
-) -> Release:
+def _choose_and_publish(budget: _Budget, totals: Totals, sizes: Sizes, data: CountedByBound, source: Source) -> Release:
     """Choose the bound by the private histogram, and publish."""
     request = budget.request
     half = partial(_half, len(totals) + 1, request.min_units - 1)
-    kinds = allowed_kinds(request, supports_pairs, data, sizes) & ({AT_ONCE, TWO_STEPS} if totals else {AT_ONCE})
+    kinds = allowed_kinds(request, budget.left, data, sizes) & ({AT_ONCE, TWO_STEPS} if totals else {AT_ONCE})
     chosen = choose_way(sizes, budget.left, request.delta, request.goal, kinds, half)
     if chosen.kind == TWO_STEPS:
         pairs = read_pairs_again(data)

@@ -37,7 +37,7 @@ from dpsieve.exact.balls import ball, floor_bounds, minimise, precision, smalles
 from dpsieve.privacy.certificate import Certificate, whole_unit
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.types import Floats, Ints
-from dpsieve.validate import check_budget, check_max_keys, check_max_rows
+from dpsieve.validate import Neighbours, check_budget, check_max_keys, check_max_rows
 
 _SAFE = 1 + 1e-9  # far above the rounding of the floating-point formula
 _FOR_GRID = 1e-6  # of delta, for rounding the masses
@@ -172,7 +172,7 @@ class Gaussian(UnknownKeys):
         unit = whole_unit(self.guarantee, self._delta(self.epsilon, self.max_keys), "formula", covers)
         return self.rows.certify(self.each_key).within(unit, self.guarantee)
 
-    def delta(self, epsilon: float, neighbours: str = "add_remove") -> float:
+    def delta(self, epsilon: float, neighbours: Neighbours = "add_remove") -> float:
         """Return the exact delta of a whole unit, rounded up."""
         if validate.neighbours(neighbours) == "replace":
             hint = "Use channel.guarantee.for_replacement()."

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,7 +27,7 @@ from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import ball, upper
 from dpsieve.privacy.certificate import Certificate, formula
-from dpsieve.privacy.guarantee import Contribution, Unit, warn_of_large_delta
+from dpsieve.privacy.guarantee import Unit, warn_of_large_delta
 from dpsieve.privacy.mechanism import Counting, Outcome, Reader, Reading, check_tokens
 from dpsieve.randomness import discrete_laplace, rounded_gaussian
 from dpsieve.randomness.noise import LARGEST_SCALE, SMALLEST_SCALE, laplace_scale
@@ -38,7 +38,8 @@ from dpsieve.validate import Delta, check_max_keys, check_max_rows, positive_eps
 if TYPE_CHECKING:
     from dpsieve.publication import Release
 
-NOISES = ("auto", "laplace", "gaussian")
+NoiseName = Literal["auto", "laplace", "gaussian"]
+NOISES: tuple[NoiseName, ...] = get_args(NoiseName)
 _LARGEST = 1 << 53
 
 
@@ -47,23 +48,29 @@ class NoiseReader(Reader):
 
     Attributes:
         least: the least count of a key: 0, or 1 where a key is published only if some unit holds it.
+        steps: the noise is a whole multiple of 1/steps.
     """
 
     least: int = 0
+    steps: int = 1
 
     @property
     @abstractmethod
     def deviation(self) -> float:
-        """The standard deviation of the integer noise."""
+        """The standard deviation of the noise."""
 
     @abstractmethod
     def half_width(self, level: float) -> int:
-        """Return the least h such that the noise is within -h to h with at least this probability."""
+        """Return the least h such that the noise is within -h to h steps with at least this probability."""
+
+    def noisy(self, tokens: ArrayLike) -> Floats:
+        """Return the noisy counts."""
+        return check_tokens(tokens).astype(np.float64)
 
     def read(self, tokens: ArrayLike) -> Reading:
         """Return counts that are not below the least one; the weight is the noisy count, which is unbiased."""
-        counts = check_tokens(tokens)
-        return Reading(np.maximum(counts, self.least), *self.interval(counts), counts.astype(np.float64))
+        noisy = self.noisy(tokens)
+        return Reading(np.maximum(np.rint(noisy).astype(np.int64), self.least), *self.interval(tokens), noisy)
 
     def interval(self, tokens: ArrayLike, level: float = 0.95) -> tuple[Ints, Ints]:
         """Return a confidence interval (low, high) for the true frequency behind each token."""
@@ -73,18 +80,18 @@ class NoiseReader(Reader):
 
     def terms(self, tokens: ArrayLike, g: Callable[[Floats], Floats] | None = None) -> Floats:
         """Return the noisy counts, whose sum is unbiased; with a g, its values at the counts, not below zero."""
-        return _values(check_tokens(tokens).astype(np.float64), g)
+        return _values(self.noisy(tokens), g)
 
     def errors(
         self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None = None
     ) -> tuple[float, float]:
         """Return a bias of 0 and the exact variance of the noise; with a g, from its change over one deviation."""
-        noisy = check_tokens(tokens).astype(np.float64)
+        noisy = self.noisy(tokens)
         up, down = (_values(noisy + sign * self.deviation, g) for sign in (1, -1))
         return 0.0, float(weights**2 @ ((up - down) / 2) ** 2)
 
     def noise_tail(self, x: Floats) -> Floats:
-        """Return P[noise >= x] for whole numbers x; here for a Gaussian that was rounded."""
+        """Return P[noise >= x] for whole numbers x of steps; here for a Gaussian that was rounded."""
         from scipy.special import ndtr
 
         return np.asarray(ndtr((0.5 - x) / self.deviation))
@@ -95,18 +102,23 @@ class NoiseReader(Reader):
         """Return the interval of a weighted sum of counts, from the law of their noise; with a g, of one count only."""
         from dpsieve.estimation.estimated_sums import HIGHEST_LEVEL, noise_interval
 
-        counts = check_tokens(tokens)
+        noisy = self.noisy(tokens)
         if g is not None:
-            if len(counts) != 1:
-                return None
-            half = self.half_width(level)
-            ends = weights[0] * self.terms(np.array([counts[0] - half, counts[0] + half]), g)
-            return float(ends.min()), float(ends.max())
-        value = float(weights @ counts)
-        if level > HIGHEST_LEVEL and len(counts):  # union bound over all noises
-            margin = self.half_width(1 - (1 - level) / len(counts)) * float(np.abs(weights).sum())
+            half = self.half_width(level) / self.steps
+            return self._scaled(np.array([noisy[0] - half, noisy[0] + half]), weights, g) if len(noisy) == 1 else None
+        value = float(weights @ noisy)
+        if level > HIGHEST_LEVEL and len(noisy):  # union bound over all noises
+            half = self.half_width(1 - (1 - level) / len(noisy)) / self.steps
+            margin = half * float(np.abs(weights).sum())
             return value - margin, value + margin
-        return noise_interval(value, weights, self.noise_tail, self.deviation, level)
+        return noise_interval(value, weights, self.noise_tail, self.deviation * self.steps, level, 1 / self.steps)
+
+    def _scaled(
+        self, ends: Ints | Floats, weights: Floats, g: Callable[[Floats], Floats] | None
+    ) -> tuple[float, float]:
+        """Return the interval of the one weighted term whose count is between these ends."""
+        values = weights[0] * _values(ends.astype(np.float64), g)
+        return float(values.min()), float(values.max())
 
 
 class NoisyCounts(Counting):
@@ -134,6 +146,12 @@ def laplace_tail(x: Ints | Floats, scale: float) -> Floats:
     right = np.exp(-np.maximum(x, 0) / scale) / (1 + math.exp(-1 / scale))
     left = np.exp((np.minimum(x, 0) - 1) / scale) / (1 + math.exp(-1 / scale))
     return np.where(x > 0, right, 1 - left)
+
+
+def laplace_half_width(scale: float, level: float) -> int:
+    """Return the least h such that discrete Laplace noise is within -h to h with at least this probability."""
+    tail = (1 - level) * (1 + math.exp(-1 / scale)) / 2  # P[|X| > h] = 2 p^(h+1) / (1 + p)
+    return max(0, math.ceil(-math.log(tail) * scale * (1 + 1e-12) - 1))
 
 
 def gaussian_deviation(sigma: float) -> float:
@@ -183,7 +201,7 @@ class KnownKeys(NoisyCounts, NoiseReader):
     max_keys: Annotated[int, check_max_keys] = 1
     max_rows: Annotated[int, check_max_rows] = 1
     _: KW_ONLY
-    noise: str = "laplace"
+    noise: NoiseName = "laplace"
     unit: Unit = "one row"
 
     def __post_init__(self) -> None:
@@ -246,30 +264,9 @@ class KnownKeys(NoisyCounts, NoiseReader):
         return laplace_tail(x, self.scale) if self.noise == "laplace" else super().noise_tail(x)
 
     def half_width(self, level: float) -> int:
-        if self.noise == "laplace":  # P[|X| > h] = 2 p^(h+1) / (1 + p)
-            tail = (1 - level) * (1 + math.exp(-1 / self.scale)) / 2
-            return max(0, math.ceil(-math.log(tail) * self.scale * (1 + 1e-12) - 1))
+        if self.noise == "laplace":
+            return laplace_half_width(self.scale, level)
         return gaussian_half_width(self.scale, level)
-
-
-@register("found_keys")
-@dataclass(frozen=True, repr=False)
-class FoundKeys(KnownKeys):
-    """Noise for the counts of keys that an earlier mechanism of the same composition found.
-
-    Given those keys, which are published, they are a public list: the guarantee is that of `KnownKeys`.
-    """
-
-    reports_all = False
-    least = 1
-
-    @property
-    def contribution(self) -> Contribution:
-        """What one unit may add to the counts of keys that were found before."""
-        return Contribution(self.max_keys, self.max_rows, after="find_first")
-
-    def __repr__(self) -> str:
-        return f"<found keys, {self.noise} noise of scale {self.scale:.4g}, {self.guarantee}>"
 
 
 def known_keys(
@@ -278,7 +275,7 @@ def known_keys(
     max_keys: int = 1,
     max_rows: int = 1,
     *,
-    noise: str = "auto",
+    noise: NoiseName = "auto",
     unit: str = "one row",
 ) -> KnownKeys:
     """Return the noise for keys that are known in advance; 'auto' takes that with the smaller standard deviation.
@@ -288,6 +285,8 @@ def known_keys(
     >>> known_keys(1.0, 1e-8, max_keys=10).noise, known_keys(1.0, 1e-8, max_keys=100).noise
     ('laplace', 'gaussian')
     """
-    kinds = [noise] if noise != "auto" else ["laplace", "gaussian"] if validate.delta(delta) else ["laplace"]
+    kinds: list[NoiseName] = (
+        [noise] if noise != "auto" else ["laplace", "gaussian"] if validate.delta(delta) else ["laplace"]
+    )
     mechanisms = [KnownKeys(epsilon, delta, max_keys, max_rows, noise=kind, unit=unit) for kind in kinds]
     return min(mechanisms, key=lambda mechanism: mechanism.deviation)

@@ -2,7 +2,7 @@
 
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -81,7 +81,7 @@ def private_scheme(
     *,
     epsilon: float,
     max_keys: int = 1,
-    method: str = "ppswor",
+    method: Literal["ppswor", "priority"] = "ppswor",
     power: float = 1.0,
     source: Source | None = None,
 ) -> Scheme:
@@ -108,7 +108,7 @@ def release_sample(
     epsilon: float,
     delta: float,
     share: float = 0.05,
-    method: str = "ppswor",
+    method: Literal["ppswor", "priority"] = "ppswor",
     power: float = 1.0,
     unit: str = "one row",
     keys_only: bool = False,

@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache, partial
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from scipy.special import erfcx, ndtr
@@ -40,7 +40,8 @@ MOST_ROWS = 1 << 20
 _SPARE = 0.99  # share of delta that tables use; the remainder covers the coarse integrals
 _POINTS, _CHECKED = 128, 512
 LONGEST = 120_000
-GOALS = ("counts", "keys")
+Goal = Literal["counts", "keys"]
+GOALS: tuple[Goal, ...] = get_args(Goal)
 _FROM = 0.9  # counts begin where this share of keys is reported
 _LEAST = 0.5  # smaller epsilons have nearly the same best power, in units of 1/epsilon, and longer tables
 _NEVER = 1 << 40

@@ -24,6 +24,7 @@ from dpsieve.noise.report_tables import (
     GOALS,
     LONGEST,
     Coins,
+    Goal,
     ReportingTable,
     certify_coins,
     choose_coins,
@@ -127,7 +128,7 @@ class ReportThenCountLaw(TokenLaw):
 
 
 def report_then_count(
-    epsilon: float, delta: float, max_keys: int, max_rows: int = 1, *, goal: str = "counts", unit: str = "one row"
+    epsilon: float, delta: float, max_keys: int, max_rows: int = 1, *, goal: Goal = "counts", unit: str = "one row"
 ) -> "ReportThenCount":
     """Return the mechanism that first reports a key by a coin and then counts it, for units with several keys.
 

@@ -150,7 +150,7 @@ class SampleThreshold(ReportedCounts):
         """The binomial rows."""
         return BinomialLaw(self.rate, self.threshold)
 
-    def delta(self, epsilon: float, neighbours: str = "add_remove") -> float:
+    def delta(self, epsilon: float, neighbours: Neighbours = "add_remove") -> float:
         """Return the delta at epsilon, rounded up to ten digits."""
         return rounded_delta(validate.epsilon(epsilon), self.rate, self.threshold, validate.neighbours(neighbours))
 

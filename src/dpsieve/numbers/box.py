@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -42,6 +42,8 @@ from dpsieve.numbers.estimate import check_unit_rows
 from dpsieve.numbers.noise import (
     LAWS,
     NORMAL_95,
+    LawChoice,
+    LawName,
     ScaledNoise,
     budget_mu,
     check_moment,
@@ -54,7 +56,8 @@ from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints
 from dpsieve.validate import Neighbours
 
-SHAPES = ("best", "equal", "proportional")
+Shape = Literal["best", "equal", "proportional"]
+SHAPES: tuple[Shape, ...] = get_args(Shape)
 FINEST = 2.0**29  # the scale of the noise in steps, so that rounding n rows moves a sum by at most n / 2^30 of it
 _FARTHEST = 2**30  # steps that a unit can move all sums: 2^33 rows fit in 64 bits
 _BATCH = 1 << 15  # entries per batch: they stay in the processor's cache
@@ -124,7 +127,7 @@ class BoxGrid:
         return np.asarray(total + self.whole(np.zeros(len(total))) * (rows.shape[0] - stored))
 
 
-def noise_shape(widths: Floats, noise: str, shape: str | Floats, p: float) -> Floats:
+def noise_shape(widths: Floats, noise: LawName, shape: Shape | Floats, p: float) -> Floats:
     """Return the relative noise of each coordinate; 0 where its width is 0.
 
     'best' has the least p-th moment of the error, 'equal' is the plain mechanism, 'proportional' an ellipsoid with the
@@ -144,7 +147,7 @@ def noise_shape(widths: Floats, noise: str, shape: str | Floats, p: float) -> Fl
 
 
 def fit_grid(
-    lows: Floats, highs: Floats, neighbours: Neighbours, noise: str, shape: str | Floats, p: float, budget: float,
+    lows: Floats, highs: Floats, neighbours: Neighbours, noise: LawName, shape: Shape | Floats, p: float, budget: float,
     rows_per_unit: int = 1,
 ) -> tuple[BoxGrid, float]:  # fmt: skip
     """Return a grid, and the scale of the noise in its steps, with which whole numbers keep a budget exactly.
@@ -179,7 +182,8 @@ def fit_grid(
 
 def best_noise(
     lows: Floats, highs: Floats, neighbours: Neighbours, *, p: float = 2.0, rho: float | None = None,
-    epsilon: float | None = None, delta: float | None = None, noise: str = "auto", shape: str | Floats = "best",
+    epsilon: float | None = None, delta: float | None = None,
+    noise: LawChoice = "auto", shape: Shape | Floats = "best",
     unit: str = "one row", rows_per_unit: int = 1,
 ) -> tuple[ScaledNoise, BoxGrid]:  # fmt: skip
     """Return the noise for rows in a box, and the grid on which rows are summed, from public numbers alone."""
@@ -189,7 +193,7 @@ def best_noise(
         raise InvalidValue(f"noise is not known. Choose one of auto, {', '.join(LAWS)}.")
     rows_per_unit = check_unit_rows(rows_per_unit)
     is_pure = rho is None and (delta is None or validate.delta(delta) == 0)
-    laws = ["gaussian"] if rho is not None else ["laplace"] if is_pure else list(LAWS)
+    laws: list[LawName] = ["gaussian"] if rho is not None else ["laplace"] if is_pure else list(LAWS)
     if noise != "auto" and noise not in laws:
         fix = "Pass delta=1e-8 too." if is_pure else "Pass epsilon instead of rho."
         raise InvalidValue(f"noise={noise!r} does not fit this budget. {fix}")

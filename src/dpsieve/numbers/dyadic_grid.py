@@ -8,14 +8,16 @@ import struct
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import get_args
 
 import numpy as np
 
 from dpsieve import validate
 from dpsieve.errors import InvalidValue
 from dpsieve.types import Floats, Ints
+from dpsieve.validate import Scale
 
-SCALES = ("linear", "log")
+SCALES: tuple[Scale, ...] = get_args(Scale)
 MOST_STEPS = 40
 _FARTHEST = 1e300
 
@@ -44,7 +46,7 @@ class DyadicGrid:
     low: float
     high: float
     steps: int = 32
-    scale: str = "linear"
+    scale: Scale = "linear"
 
     def __post_init__(self) -> None:
         hint = "Pass public bounds of the values, such as bounds=(0, 100)."

@@ -92,7 +92,7 @@ class Estimate(Publication):
         return cls(table, mechanism, drawn=drawn or {}, unsafe_to_publish=not source.publishable, notes=notes)
 
     @property
-    def value(self) -> Any:
+    def value(self) -> float | Floats:
         """The numbers as an array; a float where a single one was requested."""
         values = self.table.column("value").to_numpy()
         return float(values[0]) if self.notes.single else values

@@ -31,7 +31,7 @@ from dpsieve.numbers.estimate import Estimating, check_unit_rows
 from dpsieve.privacy.guarantee import Guarantee, shown
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints
-from dpsieve.validate import Neighbours
+from dpsieve.validate import Neighbours, Scale
 
 FINEST_SHARE = 10**5
 """Quantiles are rounded to the nearest fraction with at most this denominator."""
@@ -63,7 +63,7 @@ class GridQuantiles(Estimating):
     delta: float = 0.0
     rho: float = 0.0
     steps: int = 32
-    scale: str = "linear"
+    scale: Scale = "linear"
     neighbours: Neighbours = "add_remove"
     rows_per_unit: int = 1
     unit: str = "one row"

@@ -39,7 +39,7 @@ import numpy as np
 from dpsieve import validate
 from dpsieve.codec import register
 from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.numbers.noise import NORMAL_95, NoisySums, check_reals
+from dpsieve.numbers.noise import NORMAL_95, LawName, NoisySums, check_reals
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints
 from dpsieve.validate import Neighbours
@@ -74,7 +74,7 @@ class MeanNoise(NoisySums):
         epsilon, delta, scale, steps, offsets, neighbours, unit: see `NoisySums`.
     """
 
-    noise: ClassVar[str] = "gaussian"  # type: ignore[misc]  # a field of others
+    noise: ClassVar[LawName] = "gaussian"  # type: ignore[misc]  # a field of others
 
     epsilon: float
     delta: float

@@ -9,15 +9,16 @@ is for the noise on the mean.
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
+from typing import Self, get_args
 
 from dpsieve import validate
 from dpsieve.errors import InvalidValue
 from dpsieve.numbers.noise import budget_mu, check_moment, gaussian_moment, gaussian_promise
 from dpsieve.numbers.search import RANK_NOISE, NoisyRanks, normal_tail
 from dpsieve.privacy.mechanism import Composed, Mechanism, Use
+from dpsieve.validate import RowKind
 
-KINDS = ("real", "binary")
+KINDS: tuple[RowKind, ...] = get_args(RowKind)
 SMALLEST_SPREAD = 2.0**-20  # of the bound: below it, rows count as equal
 FAILURE = 0.01  # the probability that any search ends far off, where a plan is useful
 JUMP = 1e-4  # the probability that noise makes a radius jump above all rows
@@ -49,12 +50,12 @@ class MeanPlan:
     bound: float
     mu: float
     p: float = 2.0
-    kind: str = "real"
+    kind: RowKind = "real"
 
     @classmethod
     def make(
         cls, n: int, d: int, *, bound: float | None, rho: float | None, epsilon: float | None, delta: float | None,
-        p: float, kind: str,
+        p: float, kind: RowKind,
     ) -> Self:  # fmt: skip
         """Return the plan for n rows of d coordinates, from public numbers.
 

@@ -29,7 +29,7 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -46,6 +46,8 @@ from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints
 from dpsieve.validate import Neighbours
 
+LawName = Literal["gaussian", "laplace"]
+LawChoice = LawName | Literal["auto"]
 SMALLEST_SUM_SCALE = 2.0  # from here on rounded noise has the moments of real noise, and 1/12 more variance
 DELTA_OF_RHO = 1e-6  # at which the epsilon of a zCDP budget is stated by default
 NORMAL_95 = 1.959963984540054  # P[|N(0, 1)| <= this] = 0.95
@@ -69,7 +71,7 @@ def gaussian_moment(p: float) -> float:
     return 2 ** (p / 2) * math.gamma((p + 1) / 2) / math.sqrt(math.pi)
 
 
-LAWS = {
+LAWS: dict[LawName, Law] = {
     "gaussian": Law(
         rounded_gaussian,
         lambda scale: math.hypot(scale, 12**-0.5),  # rounding adds the variance of a uniform distribution
@@ -104,7 +106,7 @@ class NoisySums(Estimating):
     offsets: tuple[float, ...]
     neighbours: Neighbours
     unit: str
-    noise: str
+    noise: LawName
 
     def _check_shared(self) -> None:
         """Check and store the fields that all kinds share."""
@@ -222,7 +224,7 @@ class ScaledNoise(NoisySums):
     steps: tuple[float, ...]
     offsets: tuple[float, ...] = ()
     _: KW_ONLY
-    noise: str
+    noise: LawName
     neighbours: Neighbours
     unit: str = "one row"
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -16,8 +16,9 @@ from dpsieve.numbers.search import QuantileSearch
 from dpsieve.privacy.guarantee import shown
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats
+from dpsieve.validate import Neighbours, QuantileMethod
 
-METHODS = ("auto", "search", "gaps", "halving")
+METHODS: tuple[QuantileMethod, ...] = get_args(QuantileMethod)
 USUAL_DELTA = 1e-6
 """The delta at which a zCDP budget is stated by default."""
 INVENTED = np.zeros(8)  # the column of a rehearsal
@@ -33,8 +34,8 @@ def draw_quantiles(values: Floats, mechanism: GridQuantiles, source: Source, *, 
 
 
 def choose_quantiles(
-    q: Any, *, bounds: Any, neighbours: Any, epsilon: float | None = None, delta: float | None = None,
-    rho: float | None = None, method: Any = "auto", **options: Any,
+    q: Any, *, bounds: Any, neighbours: Neighbours, epsilon: float | None = None, delta: float | None = None,
+    rho: float | None = None, method: QuantileMethod = "auto", **options: Any,
 ) -> tuple[GridQuantiles, str]:  # fmt: skip
     """Return the mechanism of private quantiles, made from public numbers alone, and the reason for choosing it.
 

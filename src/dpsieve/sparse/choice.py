@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
-from typing import Annotated, Any, ClassVar, NamedTuple, NoReturn, Self, cast
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, NoReturn, Self, cast, get_args
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from dpsieve.sparse.private_sizes import PrivateNorm, PrivateSparsity
 from dpsieve.sparse.retrieval import FEWEST_BITS, MOST_BITS, WINDOW, least_starts, retrieval
 from dpsieve.validate import Check, Checked, Delta, is_between, is_whole, positive_epsilon
 
-VARIANTS = ("auto", "retrieval", "alp", "histogram", "max_projection", "dense")
+Variant = Literal["auto", "retrieval", "alp", "histogram", "max_projection", "dense"]
 _OF_THESIS = ("multiplicative", "cormode", "korolova")
 SHARE_FOR_SIZE = 0.05  # of epsilon, for the number of entries or their total, where none is promised
 LIST_SHARES = (0.15, 0.25, 0.35, 0.5)  # of the rest, for large entries listed by name
@@ -82,7 +82,7 @@ class Cells(NamedTuple):
 class VectorRequest(Checked):
     """The validated arguments of `SparseVector.private`."""
 
-    variants: ClassVar[tuple[str, ...]] = VARIANTS
+    variants: ClassVar[tuple[str, ...]] = get_args(Variant)
     with_cells: ClassVar[tuple[str, ...]] = ("alp", "histogram", "max_projection")
     """Those with levels or maxima, beside which large entries may be listed by name."""
 

@@ -17,9 +17,9 @@ from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.privacy.mechanism import Mechanism, from_json
 from dpsieve.publication.publication import UNSAFE, Notes, Publication
 from dpsieve.randomness.source import Source
-from dpsieve.sparse.choice import REFERENCE, Recipe, VectorPreview, VectorRequest, preview_vector
+from dpsieve.sparse.choice import REFERENCE, Recipe, Variant, VectorPreview, VectorRequest, preview_vector
 from dpsieve.sparse.digests import KEY_WORDS, Dimension, check_dimension, column_type, digest_items, read_items
-from dpsieve.sparse.embedding import Embedding, Errors
+from dpsieve.sparse.embedding import Embedding, Errors, Relation
 from dpsieve.sparse.entry_list import EntryList
 from dpsieve.sparse.private_sizes import PrivateNorm, PrivateSparsity
 from dpsieve.types import Floats, Ints, Words
@@ -75,11 +75,11 @@ class SparseVector(Publication):
         indices: Any,
         values: Any,
         *,
-        neighbours: str,
+        neighbours: Relation,
         dimension: Dimension,
         epsilon: float,
         delta: float = 0.0,
-        variant: str = "auto",
+        variant: Variant = "auto",
         max_value: float | None = None,
         sparsity: int | None = None,
         total: float | None = None,
@@ -135,11 +135,11 @@ class SparseVector(Publication):
     def preview(
         cls,
         *,
-        neighbours: str,
+        neighbours: Relation,
         dimension: Dimension,
         epsilon: float,
         delta: float = 0.0,
-        variant: str = "auto",
+        variant: Variant = "auto",
         max_value: float | None = None,
         sparsity: int | None = None,
         total: float | None = None,

@@ -26,6 +26,7 @@ TAKEN = ("count", "low", "high", "weight", "bound", "token")
 
 _HINT = "Pass the distinct keys, without nulls, as an Arrow array or a list."
 _NOT_SORTED = (pa.types.is_nested, pa.types.is_dictionary, pa.types.is_float16, pa.types.is_interval)
+_DECLARED = {b"types": b"declared"}
 _TYPES = (str, bytes, bool, int, float, datetime.datetime, datetime.date, datetime.time, np.generic)
 _LIST_HINT = (
     "Pass the public keys as a list or an Arrow array; for several key columns, as a table or frame with these columns."
@@ -80,9 +81,19 @@ def key_table(keys: Any) -> pa.Table:
 
 
 def published(keys: Any) -> pa.Table:
-    """Return keys as published. An empty table has text columns: another type would reveal that there was a key."""
+    """Return keys as published. A table without keys has the types of a schema, and text columns where there is none.
+
+    The type of a list is that of its values: without keys, it would reveal that there was one.
+    """
     table = key_table(keys)
-    return table if table.num_rows else pa.table({name: pa.array([], pa.string()) for name in table.column_names})
+    if table.num_rows or (isinstance(keys, pa.Table) and keys.schema.metadata == _DECLARED):
+        return table
+    return pa.table({name: pa.array([], pa.string()) for name in table.column_names})
+
+
+def declared(keys: pa.Table) -> pa.Table:
+    """Return keys whose types come from a public schema, marked so that they are published without keys too."""
+    return keys.replace_schema_metadata(_DECLARED)
 
 
 def check_published(keys: pa.Table, *, in_order: bool = True) -> None:
@@ -91,8 +102,6 @@ def check_published(keys: pa.Table, *, in_order: bool = True) -> None:
     refuse_equal(key_table(keys))
     if not keys.num_columns or (in_order and not is_sorted(keys)):
         raise InvalidValue(f"table has no keys, or is not sorted by key. {fix}", argument="table")
-    if not keys.num_rows and any(kind != pa.string() for kind in keys.schema.types):
-        raise InvalidValue(f"table has a type of keys but no keys. {fix}", argument="table")
 
 
 def refuse_equal(

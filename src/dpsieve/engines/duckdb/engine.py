@@ -151,7 +151,7 @@ class DuckDB(Engine):
             with timed(f"DuckDB: {what}"):
                 return run_query(partial(guard, partial(question, jobs[-1]), {}), jobs[-1].connection, None)
 
-        def add_up(keys: int, _: bool) -> Counted:
+        def add_up(keys: int) -> Counted:
             return ask("add up", lambda job: count_under(job.connection, task, keys))
 
         with contextlib.ExitStack() as resources:

@@ -268,9 +268,8 @@ def keep_places(job: Job) -> Ints:
 def count_under(connection: Any, task: Aggregation, keys: int) -> Counted:
     """Return the counts from the table of `keep_places`, where a unit keeps at most this number of keys."""
     names = ", ".join(f"k{i}" for i in range(len(task.columns.key)))
-    counts = {"n": "n", "first": "CASE WHEN place = 1 THEN n ELSE 0 END"}
-    counts |= {name: name for name in amount_names(task.columns.totals)}
-    shown = ", ".join(f"CAST({call('sum', number)} AS BIGINT) AS {name}" for name, number in counts.items())
+    counts = ["n", *amount_names(task.columns.totals)]
+    shown = ", ".join(f"CAST({call('sum', name)} AS BIGINT) AS {name}" for name in counts)
     sums = f"SELECT {names}, {shown} FROM {_PLACES} WHERE place <= {int(keys)} GROUP BY {names}"
     return decode_counts(task, None, connection.sql(sums).to_arrow_table())
 

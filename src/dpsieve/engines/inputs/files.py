@@ -26,8 +26,10 @@ from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue, UnreadableData
 
 Kind = Literal["parquet", "csv", "json"]
-FORMATS: dict[str, Kind] = {"csv": "csv", "tsv": "csv", "jsonl": "json", "parquet": "parquet"}
-_SUFFIXES = {"pq": "parquet", "ndjson": "jsonl", "json": "jsonl"} | dict(zip(FORMATS, FORMATS, strict=True))
+FileFormat = Literal["csv", "tsv", "jsonl", "parquet"]
+FORMATS: dict[FileFormat, Kind] = {"csv": "csv", "tsv": "csv", "jsonl": "json", "parquet": "parquet"}
+_SUFFIXES: dict[str, FileFormat] = {"pq": "parquet", "ndjson": "jsonl", "json": "jsonl"}
+_SUFFIXES |= dict(zip(FORMATS, FORMATS, strict=True))
 _KNOWN = (
     "Names end in .parquet, .csv, .tsv, .jsonl, .ndjson or .json, text files also in .gz. "
     "Say what other files hold: dpsieve.files(data, format='csv')"
@@ -52,7 +54,7 @@ class Header:
 class Format:
     """What the caller passes about files or a stream: the name of the format, and the header line that CSV lacks."""
 
-    name: str | None = None
+    name: FileFormat | None = None
     header: str | None = None
 
     def __post_init__(self) -> None:
@@ -103,7 +105,7 @@ class Files:
     name: str | None = None
 
 
-def files(data: Any, *, format: str | None = None, header: str | None = None) -> "DataFiles | DataStream":  # noqa: A002
+def files(data: Any, *, format: FileFormat | None = None, header: str | None = None) -> "DataFiles | DataStream":  # noqa: A002
     """Return files whose names do not show their format, CSV files without a header line, or an open file, as data.
 
     Args:
@@ -205,7 +207,7 @@ def _is_data(names: tuple[str, ...], patterns: tuple[str, ...] = ()) -> bool:
     return all(any(p[0] == name[0] and fnmatch.fnmatchcase(name, p) for p in patterns) for name in hidden)
 
 
-def format_of(path: Path) -> str | None:
+def format_of(path: Path) -> FileFormat | None:
     """Return the format of a file by its name, or None; text files may also end in .gz."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     is_zipped = suffixes[-1:] == [".gz"]

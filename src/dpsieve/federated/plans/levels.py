@@ -121,7 +121,7 @@ class LevelPlan(ReportedCounts):
         """
         return super().reporting_probability(frequencies) ** self.levels
 
-    def delta(self, epsilon: float, neighbours: str = "add_remove") -> float:
+    def delta(self, epsilon: float, neighbours: Neighbours = "add_remove") -> float:
         epsilon, relation = validate.epsilon(epsilon), validate.neighbours(neighbours)
         cost = _Cost(self.protocol, self.levels, self.pruned, self.secret_levels, epsilon, relation)
         return cost.delta(self.coin, self.threshold)

@@ -6,6 +6,7 @@ the same guarantee with less noise; these are for comparisons.
 """
 
 import math
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,6 +26,7 @@ from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Ints
 from dpsieve.validate import check_budget, check_max_keys
 
+Analysis = Literal["best", "paper"]
 _SAFE = 1 + 1e-9  # far above the rounding of the formulas
 
 
@@ -103,7 +105,13 @@ def greedy_keys(pairs: Pairs, k: int) -> Ints:
 
 
 def known_domain_keys(
-    pairs: Pairs, k: int, epsilon: float, delta: float, *, analysis: str = "best", source: Source | None = None
+    pairs: Pairs,
+    k: int,
+    epsilon: float,
+    delta: float,
+    *,
+    analysis: Analysis = "best",
+    source: Source | None = None,
 ) -> Ints:
     """Return k keys by user peeling over all keys of `pairs`: private only if these keys are public.
 
@@ -125,7 +133,7 @@ def limited_domain(
     delta: float,
     *,
     max_keys: int | None = None,
-    analysis: str = "best",
+    analysis: Analysis = "best",
     source: Source | None = None,
 ) -> Ints:
     """Return the places of at most k keys by the limited-domain mechanism, the baseline of Figures 2, 11 and 12.

@@ -10,7 +10,7 @@
 All read the same cells, at no further cost.
 """
 
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -22,11 +22,12 @@ from dpsieve.sparse.embedding import Errors
 from dpsieve.sparse.vector import SparseVector
 from dpsieve.types import Bools, Floats, Words
 
-DECODERS = ("prefix", "posterior")
+Decoder = Literal["prefix", "posterior"]
+DECODERS: tuple[Decoder, ...] = get_args(Decoder)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
-def decode_vector(vector: SparseVector, indices: Any, decoder: str = "prefix") -> Floats:
+def decode_vector(vector: SparseVector, indices: Any, decoder: Decoder = "prefix") -> Floats:
     """Return an estimate for each index or key of a vector whose cells hold levels; see `SparseVector.get`.
 
     >>> options = {"neighbours": "l1", "dimension": 2**40, "variant": "alp", "max_value": 60, "sparsity": 2}
@@ -43,7 +44,7 @@ def decode_vector(vector: SparseVector, indices: Any, decoder: str = "prefix") -
     return vector.with_listed(items, decode(vector.embedding, vector.words, digests, decoder))
 
 
-def decode(mechanism: Alp, cells: Words, digests: Words, decoder: str = "prefix") -> Floats:
+def decode(mechanism: Alp, cells: Words, digests: Words, decoder: Decoder = "prefix") -> Floats:
     """Return an estimate for each entry, from what `Alp.draw` returned.
 
     >>> options = {"neighbours": "l1", "dimension": 2**40, "variant": "alp", "max_value": 60, "sparsity": 2}

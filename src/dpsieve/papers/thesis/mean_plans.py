@@ -12,7 +12,7 @@ mean (no scaling), 'gaussian' the Gaussian mechanism on the whole box.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 
@@ -31,12 +31,14 @@ from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats
-from dpsieve.validate import Neighbours
+from dpsieve.validate import Neighbours, RowKind
 
 _FEW = 16  # rows of a rehearsal
 _ESTIMATES = ("spread", "first mean", "first radius")  # steps that known variances replace
 _VARIANCES = "Pass one public variance per coordinate, not all zero."
 SPREADS = ("auto", "pairs", 0.75, 0.841, 0.9)
+Mode = Literal["thesis", "rotated", "plain_scale", "best", "shifted", "gaussian"]
+Spread = Literal["auto", "pairs"] | float
 _SHARES = {"centre": 0.0625, "spread": 0.1875, "radius": 0.1875}
 
 
@@ -65,7 +67,7 @@ class ReproducedPlan(MeanPlan):
         ("binary", "plain_scale"): ("radius",),
     }
 
-    mode: str = "thesis"
+    mode: Mode = "thesis"
     known: bool = False
 
     @classmethod
@@ -78,7 +80,7 @@ class ReproducedPlan(MeanPlan):
         if mode == "thesis" and options["rho"] is None and epsilon is not None and delta is not None:
             # picks are concentrated, not Gaussian
             options |= {"rho": zcdp_rho(validate.positive_epsilon(epsilon), delta), "epsilon": None}
-        return replace(cls.make(n, d, **options), mode=mode, known=bool(variances_known))
+        return replace(cls.make(n, d, **options), mode=cast(Mode, mode), known=bool(variances_known))
 
     @property
     def title(self) -> str:
@@ -183,7 +185,7 @@ class ReproducedPlan(MeanPlan):
 
 def preview_mean(
     n: int, d: int, *, bound: float | None = None, rho: float | None = None, epsilon: float | None = None,
-    delta: float | None = None, p: float = 2.0, kind: str, mode: str = "thesis", variances_known: bool = False,
+    delta: float | None = None, p: float = 2.0, kind: RowKind, mode: Mode = "thesis", variances_known: bool = False,
 ) -> MeanPlan:  # fmt: skip
     """Return the plan of `private_mean` for n rows of d coordinates, from public numbers; it spends nothing.
 
@@ -201,9 +203,9 @@ def preview_mean(
 
 
 def private_mean(
-    x: Any, *, bound: float | None = None, kind: str, rho: float | None = None, epsilon: float | None = None,
-    delta: float | None = None, p: float = 2.0, variances: Any = None, mode: str = "thesis",
-    spread: str | float = "auto", fallback: bool = False, neighbours: Neighbours = "replace",
+    x: Any, *, bound: float | None = None, kind: RowKind, rho: float | None = None, epsilon: float | None = None,
+    delta: float | None = None, p: float = 2.0, variances: Any = None, mode: Mode = "thesis",
+    spread: Spread = "auto", fallback: bool = False, neighbours: Neighbours = "replace",
     names: Sequence[str] | None = None, unit: str = "one row", ledger: AnyLedger = None, note: str = "",
     source: Source | None = None,
 ) -> Estimate:  # fmt: skip
@@ -263,7 +265,7 @@ class ReproducedMean(PreparedMean):
 
     plan: ReproducedPlan
     variances: Floats | None
-    spread: str | float
+    spread: Spread
 
     def steps(self, rows: BoundedRows, source: Source) -> ReproducedSteps:
         """Return the steps of the plan on rows."""

@@ -15,9 +15,9 @@ from dpsieve import validate
 from dpsieve.accounting.curves import gaussian_sigma
 from dpsieve.errors import InvalidValue
 from dpsieve.jobs.run import charge, open_ledger
-from dpsieve.numbers.box import BoxGrid, best_noise, sum_noise
+from dpsieve.numbers.box import BoxGrid, Shape, best_noise, sum_noise
 from dpsieve.numbers.estimate import Estimate, describe_contribution
-from dpsieve.numbers.noise import ScaledNoise
+from dpsieve.numbers.noise import LawChoice, ScaledNoise
 from dpsieve.numbers.sums import coordinate_names, draw_sums, matrix
 from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.randomness.source import Source, resolve
@@ -66,8 +66,8 @@ def lemma_4_2(
 
 
 def preview_sum(
-    bounds: ArrayLike, columns: int | None = None, *, b: ArrayLike | None = None, shape: str = "best", p: float = 2.0,
-    neighbours: Neighbours = "add_remove", noise: str = "auto", unit: str = "one row", **budget: Any,
+    bounds: ArrayLike, columns: int | None = None, *, b: ArrayLike | None = None, shape: Shape = "best", p: float = 2.0,
+    neighbours: Neighbours = "add_remove", noise: LawChoice = "auto", unit: str = "one row", **budget: Any,
 ) -> ScaledNoise:  # fmt: skip
     """Return the noise that `private_sum` would draw, from public numbers alone; nothing is spent.
 
@@ -91,8 +91,8 @@ def preview_sum(
 
 
 def private_sum(
-    x: Any, *, bounds: ArrayLike, b: ArrayLike | None = None, shape: str = "best", p: float = 2.0,
-    neighbours: Neighbours = "add_remove", noise: str = "auto", names: Sequence[str] | None = None,
+    x: Any, *, bounds: ArrayLike, b: ArrayLike | None = None, shape: Shape = "best", p: float = 2.0,
+    neighbours: Neighbours = "add_remove", noise: LawChoice = "auto", names: Sequence[str] | None = None,
     unit: str = "one row", ledger: AnyLedger = None, note: str = "", source: Source | None = None, **budget: Any,
 ) -> Estimate:  # fmt: skip
     """Return private sums of the columns of n rows of d numbers; one row belongs to one privacy unit.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -33,6 +33,8 @@ from dpsieve.types import Floats
 from dpsieve.validate import is_between
 
 _LEAST_ALPHA, _LARGEST_ALPHA = 2.5, 20.0  # Section 2.6: between them is the best multiplicative error
+
+ThesisVariant = Literal["cormode", "korolova", "multiplicative"]
 
 
 @register("alp_geometric")
@@ -129,10 +131,10 @@ class ThesisRequest(VectorRequest):
 
 def preview_vector(
     *,
-    neighbours: str,
+    neighbours: Relation,
     dimension: Dimension,
     epsilon: float,
-    variant: str,
+    variant: ThesisVariant,
     delta: float = 0.0,
     max_value: float | None = None,
     sparsity: int | None = None,
@@ -156,10 +158,10 @@ def private_vector(
     indices: Any,
     values: Any,
     *,
-    neighbours: str,
+    neighbours: Relation,
     dimension: Dimension,
     epsilon: float,
-    variant: str,
+    variant: ThesisVariant,
     delta: float = 0.0,
     max_value: float | None = None,
     sparsity: int | None = None,

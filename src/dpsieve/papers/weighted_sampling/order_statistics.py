@@ -12,6 +12,7 @@ more cell, below all others. Of r keys in one cell any order has probability 1 /
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,7 +29,8 @@ _NEVER, _ALWAYS = -50.0, -1e-15  # logarithms of probabilities that are as good 
 _STEEP = 30.0  # a factor of e^30 is integrated in one piece
 _NODES = 32
 _MOST_KEYS = 1000
-_KEYS = ("reported", "all")
+Keys = Literal["reported", "all"]
+_KEYS = get_args(Keys)
 
 
 def concordance(channel: ReportedCounts, i1: ArrayLike, i2: ArrayLike) -> Floats:
@@ -137,7 +139,11 @@ def top_k_recall(channel: ReportedCounts, frequencies: ArrayLike, counts: ArrayL
 
 
 def frequency_quantiles(
-    channel: ReportedCounts, tokens: ArrayLike, quantiles: ArrayLike = (0.25, 0.5, 0.75), *, keys: str = "reported"
+    channel: ReportedCounts,
+    tokens: ArrayLike,
+    quantiles: ArrayLike = (0.25, 0.5, 0.75),
+    *,
+    keys: Keys = "reported",
 ) -> Ints:
     """Return estimated quantiles of the true frequencies of keys, from the tokens of the reported ones.
 

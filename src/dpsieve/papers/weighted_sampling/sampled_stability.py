@@ -25,7 +25,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from dpsieve.channels.baselines import LaplaceCut, check_threshold_kind
+from dpsieve.channels.baselines import LaplaceCut, ThresholdKind, check_threshold_kind
 from dpsieve.channels.channel import UnknownKeys
 from dpsieve.channels.lag import LagRows
 from dpsieve.channels.law import LARGEST_FREQUENCY, WindowedLaw, Windows, runs
@@ -38,13 +38,14 @@ from dpsieve.randomness.coins import bernoulli
 from dpsieve.randomness.source import Source
 from dpsieve.sampling.schemes import Scheme, check_scheme
 from dpsieve.types import Floats, Ints
+from dpsieve.validate import Neighbours
 
 _CHUNK = 1 << 13  # parts integrated at a time
 _TINY = 1e-6
 
 
 def sampled_stability(
-    epsilon: float, delta: float, scheme: Scheme, *, threshold: str = "fair", unit: str = "one row"
+    epsilon: float, delta: float, scheme: Scheme, *, threshold: ThresholdKind = "fair", unit: str = "one row"
 ) -> "SampledStability":
     """Return the sampled stability histogram; `channels.stability` has its arguments but for the scheme.
 
@@ -73,7 +74,7 @@ class SampledStability(UnknownKeys):
     """
 
     scheme: Scheme | None = None
-    threshold: str = field(default="fair", kw_only=True)
+    threshold: ThresholdKind = field(default="fair", kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -94,7 +95,7 @@ class SampledStability(UnknownKeys):
     def _certificate(self) -> Certificate:
         return self.rows.certify(self.guarantee)
 
-    def delta(self, epsilon: float, neighbours: str = "add_remove") -> float:
+    def delta(self, epsilon: float, neighbours: Neighbours = "add_remove") -> float:
         """Refuse: the guarantee holds, and there is no curve."""
         hint = "Use channel.guarantee, or a channel without a scheme."
         raise InvalidValue(f"epsilon has no exact delta here: the noisy counts are sampled. {hint}")
