@@ -105,6 +105,7 @@ bench-peers: $(PEERS:%=.venv-peer-%/.done) $(VENV)/.bench
 # experiments/results/peers.csv, and the page. A peer that cannot be installed or fails is listed with its error.
 peers: $(VENV)/.dev
 	-$(MAKE) --keep-going $(PEERS:%=.venv-peer-%/.done)
+	$(BIN)/dpsieve warm-up
 	$(BIN)/python benchmarks/peers/run.py
 	$(BIN)/python docs/tools/peers_page.py
 

@@ -141,10 +141,10 @@ JOBS = {
         {
             "dpsieve": [{}, {"max_keys_per_unit": 30}, {"max_keys_per_unit": 100}],
             "opendp": NOISY[1:],
-            "pipelinedp": grid(keys=(30, 100), strategy=("gaussian_thresholding",)),
+            "pipelinedp": grid(strategy=("gaussian_thresholding", "weighted_gaussian_thresholding"), keys=(30, 100)),
             "pydp": [*grid(keys=(30, 100), strategy=("gaussian",)), {"keys": 3, "strategy": "truncated_geometric"}],
             "tumult": [{"keys": 3}],
-            "smartnoise": NOISY[1:2],
+            "smartnoise": NOISY[:2],
         },
         lambda answers, rows: None,
         {},

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -12,11 +13,11 @@ from dpsieve.accounting.products import raised_by_range, steepest
 from dpsieve.discovery.choice import CommonTop, Picks, SelectorChoice
 from dpsieve.discovery.picks import hitting_keys, hitting_lower, top_keys
 from dpsieve.discovery.renyi import RenyiSelector
-from dpsieve.discovery.selector import MECHANISMS
 from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy.mechanism import from_json
 from dpsieve.testing import insecure_source
+from dpsieve.validate import SelectorName
 
 EPSILON, DELTA, K = 1.0, 1e-5, 5
 MANY = Pairs.of([range(8)] * 3000)  # 3,000 units with the same 8 keys
@@ -72,7 +73,7 @@ def test_what_the_answer_promises():
             replace(made, **wrong)
 
 
-@pytest.mark.parametrize(("method", "picks"), [(m, p) for m in MECHANISMS for p in (None, TOP, HITTING)])
+@pytest.mark.parametrize(("method", "picks"), [(m, p) for m in get_args(SelectorName) for p in (None, TOP, HITTING)])
 def test_every_selector_by_coins_is_made_for_a_private_median(method, picks):
     choice = choose(method, picks=picks)
     if method not in ("auto", "renyi", "renyi_two_rounds"):

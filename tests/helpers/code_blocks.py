@@ -4,9 +4,9 @@ Blocks of Python share one namespace; numbers that start a comment behind an exp
 must be right. In a console block, lines that start with `$ ` are commands, which a backslash at the end of a line
 continues: `dpsieve ...`, with `cat` or `zcat` of a file before it, and HASH for the head of a ledger; `python
 examples/...`, where `&` at the end lets it run until the block ends, and port 8000 is a free one; `make ...` is looked
-up in the Makefile. SQL runs in DuckDB, where `orders` has the columns user_id and product. Fences such as
-'```{toctree}' are for Sphinx. A block with `not-run` after its language, as in '```python not-run', needs what a test
-does not have.
+up in the Makefile, and the name after `python -m experiments` in their list. SQL runs in DuckDB, where `orders` has the
+columns user_id and product. Fences such as '```{toctree}' are for Sphinx. A block with `not-run` after its language, as
+in '```python not-run', needs what a test does not have.
 """
 
 import ast
@@ -106,6 +106,10 @@ def _run_commands(block, folder, port, running):
             if not shown:
                 continue
             words = shlex.split(recipe[1].replace("$(BIN)/", ""))
+        if words[:3] == ["python", "-m", "experiments"]:
+            listed = subprocess.run([sys.executable, *words[1:3], "--list"], cwd=ROOT, capture_output=True, text=True)
+            assert words[3] == "--list" or re.search(rf"^{words[3]}", listed.stdout, re.MULTILINE), command
+            continue
         if words[0] == "python":
             printed = _run_example([word.replace("8000", port) for word in words], folder, port, running)
             assert [line for line in shown.splitlines() if line not in printed] == [], (command, printed)

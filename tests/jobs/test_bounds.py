@@ -61,8 +61,12 @@ def test_units_of_one_size_keep_all_their_keys(size):
 def test_where_most_units_hold_one_key_keys_are_found_first():
     sizes = [1] * 60_000 + [2] * 8_000 + [3] * 3_000 + [5] * 1_000
     assert choose_way(noiseless(sizes), 0.97, 1e-8, "keys", KINDS) == Way("at_once", 1)
-    assert choose_way(noiseless(sizes), 0.97, 1e-8, "auto", KINDS).kind == "find_first"
+    for goal in ("auto", "counts"):
+        assert choose_way(noiseless(sizes), 0.97, 1e-8, goal, KINDS) == Way("find_first", 5)
     assert choose_way(noiseless(sizes), 0.97, 1e-8, "auto").kind == "at_once"
+    histogram, units = KeysPerUnit(0.03), units_by_size(np.array(sizes))
+    drawn = [choose_way(histogram.draw(units, SOURCE), 0.97, 1e-8, "auto", KINDS) for _ in range(100)]
+    assert sum(way.kind == "find_first" for way in drawn) > 70
 
 
 def test_the_default_counts_in_two_steps_where_a_bound_costs_too_much():
@@ -109,7 +113,7 @@ def test_a_smooth_histogram_is_near_the_true_one():
 def test_found_keys_are_counted_with_their_own_noise(tmp_path):
     """Keys of 30,000 units, of which one in ten holds two: counts are near the number of units that hold the key."""
     units = [[f"k{user % 40}"] + ([f"k{(user + 7) % 40}"] if user % 10 == 0 else []) for user in range(60_000)]
-    release = ds.release(events(units), **{**NUMBERS, "delta": 1e-8})
+    release = ds.release(events(units), **{**NUMBERS, "delta": 1e-8}, source=insecure_source(2))
     assert release.mechanism.last.name == "divided_units"
     true = Counter(key for unit in units for key in unit)
     counts = dict(zip(release.table["key"].to_pylist(), release.table["count"].to_pylist(), strict=True))
@@ -130,7 +134,7 @@ def test_found_keys_are_counted_with_their_own_noise(tmp_path):
 
 def test_a_series_reuses_the_bound_of_a_release_that_found_keys_first():
     units = [[f"k{user % 40}"] + ([f"k{(user + 7) % 40}"] if user % 9 == 0 else []) for user in range(20_000)]
-    first = ds.release(events(units), **NUMBERS)
+    first = ds.release(events(units), **NUMBERS, source=insecure_source(2))
     second = ds.release(events(units), **NUMBERS, max_keys_per_unit=first, report_coverage=True)
     assert not second.contribution.describe_change(first.contribution) and second.contribution.after == "find_first"
     assert second.notes.bounded.endswith("too uncertain to state.") and "divided_units" in str(second.certificate)

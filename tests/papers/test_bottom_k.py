@@ -139,7 +139,7 @@ def test_the_estimate_is_not_biased(method, power, g):
         ({"k": None}, "k must"),
         ({"method": "poisson"}, "method"),
         ({"method": None}, "method"),
-        ({"power": 0}, "power"),
+        ({"power": -1}, "power"),
         ({"power": "1"}, "power"),
     ],
 )

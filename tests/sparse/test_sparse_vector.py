@@ -7,6 +7,7 @@ import math
 import pickle
 from dataclasses import replace
 from functools import cache, partial
+from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -21,7 +22,7 @@ from dpsieve.papers.thesis.alp_decoders import DECODERS, decode_vector
 from dpsieve.papers.thesis.vector_variants import ThesisRequest, preview_vector, private_vector
 from dpsieve.privacy import Composition
 from dpsieve.privacy.mechanism import Composed, Use
-from dpsieve.sparse.choice import VARIANTS
+from dpsieve.sparse.choice import Variant
 from dpsieve.sparse.private_sizes import PrivateSparsity
 from dpsieve.sparse.vector import VectorNotes
 from dpsieve.testing import insecure_source
@@ -110,7 +111,7 @@ def test_what_is_stored_has_a_public_size(variant):
     assert few.cells.num_rows == many.cells.num_rows and few.mechanism == many.mechanism
 
 
-@pytest.mark.parametrize("variant", [*VARIANTS[1:-1], "multiplicative"])
+@pytest.mark.parametrize("variant", [*get_args(Variant)[1:-1], "multiplicative"])
 def test_too_many_and_too_large_entries_do_not_raise(variant):
     """That would tell. Answers get worse instead."""
     values = np.full(2000, 2**53 + 1)
