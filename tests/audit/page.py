@@ -33,7 +33,7 @@ def section(found):
         f"{totals['refused']} never led to an output: the library itself refused, by its certificate or by a check of "
         "arguments, which shows nothing about the audit. "
         f"{totals['missed']} were missed by the short audits. Missed faults were not sorted into those that leave "
-        "these outputs as they are (intervals, certificates, charges, files that are read, paths without an audit here) "
+        "these outputs as they are (intervals, certificates, charges, files that are read, paths without an audit) "
         "and those that change them by less than the runs show; for each, `tests/faults` names a test that notices it. "
         "Faults that are not in `docs/background/audit_power.csv` were not run.",
         "",
