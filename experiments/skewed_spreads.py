@@ -19,7 +19,7 @@ import numpy as np
 from experiment import Experiment, Plot, Row, Verdict, judge_claim
 
 import dpsieve as ds
-from dpsieve.numbers.dyadic_grid import DyadicGrid
+from dpsieve.numbers.grid_quantiles import DyadicGrid
 from dpsieve.numbers.rows import BoundedRows
 from dpsieve.numbers.search import log_grid
 from dpsieve.papers.thesis.mean_steps import pair_deviations

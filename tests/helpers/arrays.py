@@ -8,9 +8,15 @@ from dpsieve import validate
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.jobs.run import charge, open_ledger
 from dpsieve.numbers.box import best_noise, sum_noise
-from dpsieve.numbers.estimate import describe_contribution
+from dpsieve.numbers.estimate import (
+    LARGEST_BOUND,
+    SMALLEST_BOUND,
+    coordinate_names,
+    describe_contribution,
+    draw_sums,
+    matrix,
+)
 from dpsieve.numbers.quantiles import INVENTED, choose_quantiles, draw_quantiles
-from dpsieve.numbers.sums import LARGEST_BOUND, SMALLEST_BOUND, coordinate_names, draw_sums, matrix
 from dpsieve.papers import thesis
 from dpsieve.randomness.source import resolve
 

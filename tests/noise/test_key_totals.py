@@ -13,7 +13,7 @@ from dpsieve.noise import totals as totals_module
 from dpsieve.noise.key_totals import KeyTotals, half_published, key_totals
 from dpsieve.noise.totals import GRID, Total, columns_of
 from dpsieve.privacy.mechanism import Composed, Use, from_json
-from dpsieve.randomness import cubes
+from dpsieve.randomness.noise import cube_tail
 
 MEAN = Total("rating", "mean", 1, 5)
 PAIR = (MEAN, Total("price", "sum", 0, 200))
@@ -96,7 +96,7 @@ def test_the_rate_of_a_key_of_one_unit_with_extreme_values():
     for epsilon, delta in ((1.0, 1e-8), (0.01, 1e-6), (3.0, 1e-5)):
         one = key_totals(epsilon, delta, PAIR)
         assert 0.999 * delta <= one.certify().worst <= delta
-        assert cubes.cube_tail(one.scale, 3, one.threshold - GRID - 1) > delta
+        assert cube_tail(one.scale, 3, one.threshold - GRID - 1) > delta
 
 
 def test_how_often_keys_are_published():

@@ -22,8 +22,8 @@ from scipy import linalg, sparse, stats
 from dpsieve.accounting.curves import gaussian_delta, gaussian_epsilon, zcdp_epsilon
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, InvalidValue, NotCertified
 from dpsieve.numbers import loops
-from dpsieve.numbers.dyadic_grid import DyadicGrid
 from dpsieve.numbers.estimate import Estimate
+from dpsieve.numbers.grid_quantiles import DyadicGrid
 from dpsieve.numbers.mean_noise import Clipping, MeanNoise, NormTail, best_clipping
 from dpsieve.numbers.rows import LARGEST_RADIUS, LIMIT, PARTS, BoundedRows
 from dpsieve.numbers.search import NoisyRanks

@@ -23,10 +23,9 @@ from dpsieve.accounting.curves import gaussian_sigma
 from dpsieve.errors import BudgetExceeded, CorruptRelease, DpsieveError, InvalidValue, NotCertified
 from dpsieve.numbers import box as box_grid
 from dpsieve.numbers.box import BoxGrid, best_noise, sum_noise, unit_means_noise
-from dpsieve.numbers.estimate import Estimate
+from dpsieve.numbers.estimate import Estimate, matrix
 from dpsieve.numbers.mean_noise import MeanNoise
 from dpsieve.numbers.noise import ScaledNoise, budget_mu, gaussian_promise
-from dpsieve.numbers.sums import matrix
 from dpsieve.privacy import Composition, DiscreteLaplace, Gaussian
 from dpsieve.privacy.ledger import Ledger
 from dpsieve.privacy.mechanism import from_json

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers.statistical import assert_follows, binomial_band
 
-from dpsieve.randomness.cubes import cube_deviation, cube_half_width, cube_radii, cube_tail, uniform_below, within_cubes
+from dpsieve.randomness.noise import cube_deviation, cube_half_width, cube_radii, cube_tail, uniform_below, within_cubes
 from dpsieve.randomness.source import SystemSource
 
 REACH = 60

@@ -15,10 +15,10 @@ from dpsieve.errors import DpsieveError, InvalidValue
 from dpsieve.privacy import Approximate, DiscreteLaplace
 from dpsieve.privacy.mechanism import from_json
 from dpsieve.randomness import SystemSource
-from dpsieve.sparse.bit_loops import pack, unpack
 from dpsieve.sparse.digests import KEY_WORDS
+from dpsieve.sparse.grid_noise import PrivateNorm, PrivateSparsity
+from dpsieve.sparse.loops import pack, unpack
 from dpsieve.sparse.noisy_tables import DenseLaplace, MaxProjection, max_projection
-from dpsieve.sparse.private_sizes import PrivateNorm, PrivateSparsity
 
 SOURCE = SystemSource()
 MADE = [

@@ -19,8 +19,8 @@ from dpsieve.exact.balls import precision
 from dpsieve.privacy.kernel import GUARD, exp_floor
 from dpsieve.privacy.mechanism import from_json
 from dpsieve.randomness.source import resolve
-from dpsieve.sparse.banded_loops import choose_starts, look_up, solve
 from dpsieve.sparse.digests import KEY_WORDS, digest_items
+from dpsieve.sparse.loops import choose_starts, look_up, solve
 from dpsieve.sparse.retrieval import Retrieval, dependence, failure, least_starts, retrieval
 from dpsieve.sparse.retrieval_code import content_code
 from dpsieve.testing import insecure_source

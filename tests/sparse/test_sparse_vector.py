@@ -23,7 +23,7 @@ from dpsieve.papers.thesis.vector_variants import ThesisRequest, preview_vector,
 from dpsieve.privacy import Composition
 from dpsieve.privacy.mechanism import Composed, Use
 from dpsieve.sparse.choice import Variant
-from dpsieve.sparse.private_sizes import PrivateSparsity
+from dpsieve.sparse.grid_noise import PrivateSparsity
 from dpsieve.sparse.vector import VectorNotes
 from dpsieve.testing import insecure_source
 

@@ -330,7 +330,7 @@ def _pairs(bounds: Any, count: int) -> tuple[tuple[float, float], ...]:
     """Return a pair of bounds for each column."""
     import numpy as np
 
-    from dpsieve.numbers.sums import LARGEST_BOUND, SMALLEST_BOUND
+    from dpsieve.numbers.estimate import LARGEST_BOUND, SMALLEST_BOUND
 
     given = validate.finite("bounds", bounds, hint=_BOUNDS)
     if given.shape not in ((2,), (1, 2), (count, 2)):

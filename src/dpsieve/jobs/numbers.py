@@ -17,13 +17,12 @@ from dpsieve.jobs.request import document
 from dpsieve.jobs.run import Plan, run
 from dpsieve.jobs.table import Array, Table, check_columns, clip_rows
 from dpsieve.numbers.box import best_noise, mean_noise, sum_noise, unit_means_noise
-from dpsieve.numbers.estimate import Estimate, describe_contribution
+from dpsieve.numbers.estimate import Estimate, describe_contribution, draw_sums
 from dpsieve.numbers.grid_quantiles import GridQuantiles
 from dpsieve.numbers.mean_plan import MeanPlan
 from dpsieve.numbers.mean_steps import PreparedMean
 from dpsieve.numbers.noise import ScaledNoise
 from dpsieve.numbers.quantiles import INVENTED, choose_quantiles, draw_quantiles
-from dpsieve.numbers.sums import draw_sums
 from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.randomness.source import Source

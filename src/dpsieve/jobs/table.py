@@ -17,7 +17,7 @@ from dpsieve.engines.true_data import Counted, CountedByBound, NumberRows, Pairs
 from dpsieve.errors import DpsieveError, InvalidValue
 from dpsieve.jobs.request import ROWS
 from dpsieve.noise.keys_per_unit import MOST
-from dpsieve.numbers.sums import coordinate_names, matrix
+from dpsieve.numbers.estimate import coordinate_names, matrix
 from dpsieve.privacy.guarantee import Contribution, warn_caller
 from dpsieve.randomness.source import Source, uniform_bits
 from dpsieve.types import Floats

@@ -4,7 +4,7 @@ A unit that holds a key adds 1 to its count and a number from -1 to 1, in half w
 centred sums (`noise.totals`). So the vector of the count and the sums moves by a point of the cube [-1, 1]^(k+1), and
 every such point is possible, up to the sign of the count. Noise with P[z] proportional to e^(-epsilon max |z_i|) makes
 the vector epsilon-private: the K-norm mechanism of the cube (Hardt and Talwar 2010), on a grid of 1/G
-(`randomness.cubes`). For a count and one sum its standard deviation is 2/epsilon on both; Laplace noise on each of them
+(`randomness.noise`). For a count and one sum its standard deviation is 2/epsilon on both; Laplace noise on each of them
 with half of epsilon has 2.83/epsilon. It is the same as Laplace noise with all of epsilon on the two parts into which
 the sum divides the count.
 
@@ -43,8 +43,16 @@ from dpsieve.noise.totals import GRID, MOST_TOTALS, Total, centred
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.guarantee import Guarantee, Unit
 from dpsieve.privacy.mechanism import Counting, Outcome, Reader, Reading, check_tokens
-from dpsieve.randomness.cubes import cube_beyond, cube_deviation, cube_half_width, cube_radii, cube_tail, within_cubes
-from dpsieve.randomness.noise import LARGEST_SCALE, laplace_scale
+from dpsieve.randomness.noise import (
+    LARGEST_SCALE,
+    cube_beyond,
+    cube_deviation,
+    cube_half_width,
+    cube_radii,
+    cube_tail,
+    laplace_scale,
+    within_cubes,
+)
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats, Ints
 from dpsieve.validate import Delta, are, is_a, is_between, is_whole, positive_epsilon

@@ -2,7 +2,7 @@
 
 Which keys are published is an output of the mechanism before. Given those, a unit has at most m pairs with other keys
 that count, and adds to each centred sum at most 1 per pair, in half widths. So the vector of the number of pairs and of
-the centred sums moves by a point of the cube [-m, m]^(k+1), and noise of `randomness.cubes` with scale m/epsilon makes
+the centred sums moves by a point of the cube [-m, m]^(k+1), and noise of `randomness.noise` with scale m/epsilon makes
 it epsilon-private. No threshold: it is one row, which is always there.
 """
 
@@ -20,8 +20,7 @@ from dpsieve.noise.totals import GRID, MOST_TOTALS, Total, centred, table_names
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.guarantee import Guarantee, Unit
 from dpsieve.privacy.mechanism import Drawn, Mechanism
-from dpsieve.randomness.cubes import cube_half_width, cube_radii, within_cubes
-from dpsieve.randomness.noise import laplace_scale
+from dpsieve.randomness.noise import cube_half_width, cube_radii, laplace_scale, within_cubes
 from dpsieve.randomness.source import Source
 from dpsieve.types import Ints
 from dpsieve.validate import are, check_max_keys, is_a, positive_epsilon

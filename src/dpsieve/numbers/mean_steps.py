@@ -21,8 +21,8 @@ import numpy as np
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import ball, upper
 from dpsieve.numbers.box import BoxGrid
-from dpsieve.numbers.dyadic_grid import DyadicGrid
 from dpsieve.numbers.estimate import Estimate
+from dpsieve.numbers.grid_quantiles import DyadicGrid
 from dpsieve.numbers.mean_noise import (
     BELOW,
     JUST_BELOW,

@@ -21,8 +21,7 @@ import numpy as np
 from dpsieve import validate
 from dpsieve.errors import InvalidValue
 from dpsieve.numbers import loops
-from dpsieve.numbers.dyadic_grid import DyadicGrid
-from dpsieve.numbers.grid_quantiles import as_share, sensitivity
+from dpsieve.numbers.grid_quantiles import DyadicGrid, as_share, sensitivity
 from dpsieve.numbers.search import RANK_NOISE
 from dpsieve.randomness.noise import rounded_gaussian
 from dpsieve.randomness.source import Source

@@ -37,8 +37,7 @@ from dpsieve.accounting.spends import DiscreteLaplace, Gaussian, Spend
 from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import ball, upper
-from dpsieve.numbers.dyadic_grid import DyadicGrid
-from dpsieve.numbers.grid_quantiles import UNCERTAIN, GridQuantiles, sensitivity
+from dpsieve.numbers.grid_quantiles import UNCERTAIN, DyadicGrid, GridQuantiles, sensitivity
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.mechanism import Mechanism

@@ -123,7 +123,7 @@ class Alp(Embedding):
 
     def draw(self, digests: Words, values: Any, source: Source, key: Words | None = None) -> Words:
         # The bits: bit c s + place of column c, the negative columns first.
-        from dpsieve.sparse.bit_loops import set_bits
+        from dpsieve.sparse.loops import set_bits
 
         cells = np.zeros(self.words, np.uint64)
         cells[:KEY_WORDS] = source.words(KEY_WORDS) if key is None else key

@@ -63,7 +63,7 @@ def likeliest_levels(cells: Words, words: Words, places: int, columns: int, nega
         negative: how many of the columns, the first ones, are for values below 0.
         flip: the probability with which a bit was flipped.
     """
-    from dpsieve.sparse.bit_loops import highest_points
+    from dpsieve.sparse.loops import highest_points
 
     ones, zeros = likelihood_steps(flip, taken_shares(cells, places, columns, flip))
     ones[:negative], zeros[:negative] = -ones[:negative], -zeros[:negative]  # a bit means 'this low', not 'this high'
@@ -129,7 +129,7 @@ class _Side:
     """One walk outward, with the tables of its formula."""
 
     def __init__(self, stretches: tuple[Stretch, ...]) -> None:
-        from dpsieve.sparse.bit_loops import climbs, returns, spread, stays
+        from dpsieve.sparse.loops import climbs, returns, spread, stays
 
         kinds = [stretch for stretch in stretches if stretch.count]
         counts = [kind.count for kind in kinds]
@@ -172,7 +172,7 @@ class _Side:
 
     def winning(self, other: "_Side") -> Floats:
         """Return the probabilities of first + last, where this side has the higher maximum."""
-        from dpsieve.sparse.bit_loops import spread
+        from dpsieve.sparse.loops import spread
 
         below = np.concatenate([[0.0], np.cumsum(other.maximum)])[: self.far + 1]
         below = np.append(below, np.full(self.far + 1 - len(below), below[-1]))

@@ -16,8 +16,8 @@ from dpsieve.sparse.alp import Alp, alp
 from dpsieve.sparse.digests import AnyDimension
 from dpsieve.sparse.embedding import UNITS, Embedding, Errors, Flag, Relation, VectorRelation, check_flag
 from dpsieve.sparse.entry_list import EntryList, entry_list
+from dpsieve.sparse.grid_noise import PrivateNorm, PrivateSparsity
 from dpsieve.sparse.noisy_tables import MOST_ENTRIES, DenseLaplace, max_projection
-from dpsieve.sparse.private_sizes import PrivateNorm, PrivateSparsity
 from dpsieve.sparse.retrieval import FEWEST_BITS, MOST_BITS, WINDOW, least_starts, retrieval
 from dpsieve.validate import Check, Checked, Delta, is_between, is_whole, positive_epsilon
 

@@ -125,7 +125,7 @@ def digest_items(items: pa.Array, key: Words) -> Words:
     if pa.types.is_integer(items.type):
         digests[:, 0] = items.to_numpy().view(np.uint64)
         return digests
-    from dpsieve.sparse.bit_loops import text_digests
+    from dpsieve.sparse.loops import text_digests
 
     points = hash_words(key, np.full((1, 2), 2**61 - 1, np.uint64), 1)[0] >> np.uint64(3)
     offsets = _offsets(items)

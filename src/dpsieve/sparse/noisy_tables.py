@@ -126,7 +126,7 @@ class MaxProjection(GridMechanism, Embedding):
         return self.noise.certificate(self.guarantee, "noise on every cell of a table of maxima")
 
     def draw(self, digests: Words, values: Any, source: Source, key: Words | None = None) -> Words:
-        from dpsieve.sparse.bit_loops import pack
+        from dpsieve.sparse.loops import pack
 
         key = source.words(KEY_WORDS) if key is None else key
         real, cells = clamp(values, -self.max_value if self.signed else 0.0, self.max_value), self._cells(key, digests)
@@ -145,7 +145,7 @@ class MaxProjection(GridMechanism, Embedding):
         return np.concatenate([key, packed])
 
     def get(self, cells: Words, digests: Words) -> Floats:
-        from dpsieve.sparse.bit_loops import unpack
+        from dpsieve.sparse.loops import unpack
 
         key, packed = cells[:KEY_WORDS], cells[KEY_WORDS:]
         places = self._cells(key, digests)

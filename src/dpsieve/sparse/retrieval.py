@@ -112,7 +112,7 @@ class Retrieval(Embedding):
         return Certificate(self.guarantee, (content, whole))
 
     def draw(self, digests: Words, values: Ints, source: Source, key: Words | None = None) -> Words:
-        from dpsieve.sparse.banded_loops import choose_starts, solve
+        from dpsieve.sparse.loops import choose_starts, solve
 
         key = source.words(KEY_WORDS) if key is None else key
         table = source.words(self.words - KEY_WORDS)
@@ -128,7 +128,7 @@ class Retrieval(Embedding):
         return np.concatenate([key, table])
 
     def get(self, cells: Words, digests: Words) -> Floats:
-        from dpsieve.sparse.banded_loops import choose_starts, look_up
+        from dpsieve.sparse.loops import choose_starts, look_up
 
         key, table = cells[:KEY_WORDS], cells[KEY_WORDS:]
         estimates = np.empty(len(digests))

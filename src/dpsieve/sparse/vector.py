@@ -21,7 +21,7 @@ from dpsieve.sparse.choice import REFERENCE, Recipe, Variant, VectorPreview, Vec
 from dpsieve.sparse.digests import KEY_WORDS, Dimension, check_dimension, column_type, digest_items, read_items
 from dpsieve.sparse.embedding import Embedding, Errors, Relation
 from dpsieve.sparse.entry_list import EntryList
-from dpsieve.sparse.private_sizes import PrivateNorm, PrivateSparsity
+from dpsieve.sparse.grid_noise import PrivateNorm, PrivateSparsity
 from dpsieve.types import Floats, Ints, Words
 from dpsieve.values.columns import Kind
 from dpsieve.values.keys import refuse_set

@@ -71,7 +71,7 @@ def prefix_errors(mechanism: Alp, value: float) -> Errors:
 
 
 def _bits(mechanism: Alp, cells: Words, digests: Words) -> Bools:
-    """Return the bits of each entry along the columns, as `sparse.bit_loops` places them: negative columns first."""
+    """Return the bits of each entry along the columns, as `sparse.loops` places them: negative columns first."""
     words, columns = hash_words(cells[:KEY_WORDS], digests, 1), np.arange(mechanism.columns, dtype=np.uint64)
     z = words[:, :1] + (columns + np.uint64(1)) * words[:, 1:]
     z = (z ^ (z >> np.uint64(30))) * _FIRST

@@ -20,12 +20,11 @@ from dpsieve import validate
 from dpsieve.accounting.curves import positive_delta, zcdp_epsilon, zcdp_rho
 from dpsieve.errors import InvalidValue
 from dpsieve.jobs.run import charge, open_ledger
-from dpsieve.numbers.estimate import Estimate
+from dpsieve.numbers.estimate import Estimate, coordinate_names, matrix
 from dpsieve.numbers.mean_plan import FAILURE, MOST_CLIPPED, SMALLEST_SPREAD, MeanPlan
 from dpsieve.numbers.mean_steps import PreparedMean
 from dpsieve.numbers.noise import DELTA_OF_RHO
 from dpsieve.numbers.rows import BoundedRows
-from dpsieve.numbers.sums import coordinate_names, matrix
 from dpsieve.papers.thesis.mean_steps import THESIS_FAILURE, BaselineSteps, ReproducedSteps, ThesisSteps, make_picks
 from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.privacy.mechanism import Mechanism

@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from dpsieve.numbers.dyadic_grid import DyadicGrid
-from dpsieve.numbers.grid_quantiles import as_share
+from dpsieve.numbers.grid_quantiles import DyadicGrid, as_share
 from dpsieve.numbers.mean_plan import JUMP, SMALLEST_SPREAD
 from dpsieve.numbers.mean_steps import PlanSteps
 from dpsieve.numbers.rows import BoundedRows, search_columns

@@ -7,7 +7,7 @@ the product needs a small Hadamard matrix alone, so all blocks together take as 
 import numpy as np
 
 from dpsieve.compiled.jit import jit
-from dpsieve.numbers.dyadic_grid import DyadicGrid
+from dpsieve.numbers.grid_quantiles import DyadicGrid
 from dpsieve.numbers.rows import BLOCK, BoundedRows, search_columns
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats

@@ -16,9 +16,8 @@ from dpsieve.accounting.curves import gaussian_sigma
 from dpsieve.errors import InvalidValue
 from dpsieve.jobs.run import charge, open_ledger
 from dpsieve.numbers.box import BoxGrid, Shape, best_noise, sum_noise
-from dpsieve.numbers.estimate import Estimate, describe_contribution
+from dpsieve.numbers.estimate import Estimate, coordinate_names, describe_contribution, draw_sums, matrix
 from dpsieve.numbers.noise import LawChoice, ScaledNoise
-from dpsieve.numbers.sums import coordinate_names, draw_sums, matrix
 from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats

@@ -25,12 +25,11 @@ from dpsieve import validate
 from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.jobs.run import charge, open_ledger
-from dpsieve.numbers.dyadic_grid import DyadicGrid
-from dpsieve.numbers.estimate import Estimate, Estimating, describe_contribution
+from dpsieve.numbers.estimate import Estimate, Estimating, coordinate_names, describe_contribution, matrix
+from dpsieve.numbers.grid_quantiles import DyadicGrid
 from dpsieve.numbers.noise import budget_mu, gaussian_promise
 from dpsieve.numbers.rows import BoundedRows, search_columns
 from dpsieve.numbers.search import RANK_NOISE, NoisyRanks, log_grid
-from dpsieve.numbers.sums import coordinate_names, matrix
 from dpsieve.papers.thesis.bounds import lemma_5_5
 from dpsieve.papers.thesis.mean_steps import pair_differences
 from dpsieve.privacy.certificate import Certificate

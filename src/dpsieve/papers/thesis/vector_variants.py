@@ -27,7 +27,7 @@ from dpsieve.sparse.choice import Cells, Recipe, VectorPreview, VectorRequest
 from dpsieve.sparse.choice import preview_vector as preview
 from dpsieve.sparse.digests import Dimension
 from dpsieve.sparse.embedding import Relation
-from dpsieve.sparse.private_sizes import PrivateNorm, PrivateSparsity
+from dpsieve.sparse.grid_noise import PrivateNorm, PrivateSparsity
 from dpsieve.sparse.vector import SparseVector, release_vector
 from dpsieve.types import Floats
 from dpsieve.validate import is_between
