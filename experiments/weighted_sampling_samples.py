@@ -9,7 +9,7 @@ from experiment import Experiment, Plot, Row, Verdict, between, column, group, j
 from weighted_sampling import BASELINES, DELTA, EPSILONS, LINES, PAPER, channels, spaced, table, threshold, zipf
 
 import dpsieve as ds
-from dpsieve.channels.optimal_channels import Optimal
+from dpsieve.channels.unknown_keys import Optimal
 from dpsieve.types import Floats
 
 RATES = (0.1, 0.01, 1e-4, 1e-6)  # of figure 3

@@ -15,8 +15,8 @@ import typer
 from helpers import command
 
 import dpsieve as ds
-from dpsieve.cli.state import load, save
 from dpsieve.cli.stream import stream
+from dpsieve.cli.stream_files import load, save
 from dpsieve.engines.inputs import items as stream_items
 from dpsieve.errors import UnreadableData
 from dpsieve.sketches import sketch_from_bytes

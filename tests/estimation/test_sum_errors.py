@@ -10,9 +10,8 @@ from scipy import stats
 
 import dpsieve as ds
 from dpsieve.errors import DpsieveError
-from dpsieve.estimation import sum_errors
-from dpsieve.estimation.estimators import middles
-from dpsieve.estimation.sum_errors import errors_of_keys
+from dpsieve.estimation import estimators
+from dpsieve.estimation.estimators import errors_of_keys, middles
 from dpsieve.noise.known_keys import known_keys
 from dpsieve.sketches.laplace_noise import NoisySketch
 
@@ -58,7 +57,7 @@ def test_many_counts_are_interpolated_within_a_percent(name, monkeypatch):
     tokens = np.unique(channel.draw(frequencies).tokens)[1:]
     assert len(np.unique(channel.likeliest(tokens))) > 256
     quick = channel.errors(tokens, np.ones(len(tokens)))
-    monkeypatch.setattr(sum_errors, "_SPREAD", 10**6)
+    monkeypatch.setattr(estimators, "_SPREAD", 10**6)
     exact = channel.errors(tokens, np.ones(len(tokens)))
     assert quick[1] == pytest.approx(exact[1], rel=0.01)
     assert abs(quick[0] - exact[0]) < 0.01 * np.sqrt(exact[1])

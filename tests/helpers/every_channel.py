@@ -16,7 +16,7 @@ from dpsieve.channels import (
 )
 from dpsieve.channels.floored import floored
 from dpsieve.channels.ladder import LadderRows, make_table
-from dpsieve.channels.optimal_channels import Optimal
+from dpsieve.channels.unknown_keys import Optimal
 from dpsieve.papers.weighted_sampling import sampled_stability
 from dpsieve.sampling import ppswor
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpsieve.channels.optimal_channels import optimal
+from dpsieve.channels.unknown_keys import optimal
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.guarantee import Guarantee, unit_words
 from dpsieve.privacy.ledger import Ledger

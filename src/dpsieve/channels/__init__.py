@@ -3,9 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dpsieve.channels.baselines import stability, truncated_geometric
 from dpsieve.channels.channel import Channel, frequency_at
-from dpsieve.channels.optimal_channels import optimal, rows_of_units, simple
+from dpsieve.channels.unknown_keys import optimal, rows_of_units, simple, stability, truncated_geometric
 
 if TYPE_CHECKING:
     from dpsieve.noise.gaussian_threshold import gaussian

@@ -147,7 +147,7 @@ class ReportedCounts(Counting, Reader):
     def sum_interval(
         self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None, level: float
     ) -> tuple[float, float] | None:
-        """Return the interval of a sum from the rows; see `dpsieve.estimation.sum_errors`."""
+        """Return the interval of a sum from the rows; see `dpsieve.estimation.estimators`."""
         from dpsieve.estimation import reported_sum_interval
 
         return reported_sum_interval(self, tokens, weights, g, level)
@@ -255,7 +255,7 @@ class UnknownKeysChannel(UnknownKeys, Channel):
 def frequency_at(channel: ReportedCounts, probability: float) -> int | None:
     """Return the lowest frequency reported with at least this probability; None where none up to 10^12 is.
 
-    >>> from dpsieve.channels.optimal_channels import optimal
+    >>> from dpsieve.channels.unknown_keys import optimal
     >>> [frequency_at(optimal(1.0, 1e-8), probability) for probability in (0.01, 0.5, 0.99)]
     [15, 19, 23]
     """

@@ -104,7 +104,7 @@ def floored(mechanism: ReportedCounts, min_units: int) -> ReportedCounts:
 
     The guarantee is that of the mechanism, for the same neighbours; see the head of this module.
 
-    >>> from dpsieve.channels.optimal_channels import optimal
+    >>> from dpsieve.channels.unknown_keys import optimal
     >>> channel = floored(optimal(1.0, 1e-8), 10)
     >>> channel.reporting_probability([9, 10, 28]).tolist() == [0.0, *optimal(1.0, 1e-8).reporting_probability([1, 19])]
     True

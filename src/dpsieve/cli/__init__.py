@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from dpsieve import __version__
-from dpsieve.cli import audit, demo, explore, ledger, output, plan, stream, warm_up
+from dpsieve.cli import audit, ledger, output, stream, tools
 from dpsieve.cli.command import Command, Group, notes_of, spell_options
 from dpsieve.cli.jobs import add_jobs
 from dpsieve.errors import DpsieveError, PrivacyWarning
@@ -26,14 +26,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 add_jobs(app)
-app.command(cls=Command)(plan.plan)
+app.command(cls=Command)(tools.plan)
 app.command(cls=Command)(output.report)
 app.command(cls=Command)(stream.stream)
 app.add_typer(ledger.app, name="ledger")
-app.command(cls=Command)(explore.explore)
+app.command(cls=Command)(tools.explore)
 app.add_typer(audit.app, name="audit")
-app.command(cls=Command)(demo.demo)
-app.command(cls=Command)(warm_up.warm_up)
+app.command(cls=Command)(tools.demo)
+app.command(cls=Command)(tools.warm_up)
 
 
 def _version(wanted: bool) -> None:

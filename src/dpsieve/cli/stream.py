@@ -9,8 +9,7 @@ import typer
 
 from dpsieve.cli.options import AsJson, DryRun, Note, Out, Top, Verbose
 from dpsieve.cli.output import finish, reserve, show_preview
-from dpsieve.cli.state import is_there, load, locked, save
-from dpsieve.cli.stream_files import named_files, read_one, read_parallel
+from dpsieve.cli.stream_files import is_there, load, locked, named_files, read_one, read_parallel, save
 from dpsieve.errors import InvalidValue, UnreadableData
 
 if TYPE_CHECKING:

@@ -46,7 +46,7 @@ from numpy.typing import ArrayLike
 from dpsieve import validate
 from dpsieve.channels.channel import ReportedCounts, frequency_at
 from dpsieve.channels.floored import HINT, LARGEST_FLOOR, floored
-from dpsieve.channels.optimal_channels import simple
+from dpsieve.channels.unknown_keys import simple
 from dpsieve.codec import register
 from dpsieve.engines.true_data import Pairs
 from dpsieve.exact.balls import Ball, ball, first_whole, lower, upper

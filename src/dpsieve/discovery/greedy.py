@@ -11,7 +11,7 @@ from dpsieve import validate
 from dpsieve.accounting.exponential_picks import checked_picks
 from dpsieve.channels.channel import ReportedCounts, frequency_at
 from dpsieve.channels.floored import floored
-from dpsieve.channels.optimal_channels import Optimal
+from dpsieve.channels.unknown_keys import Optimal
 from dpsieve.codec import register
 from dpsieve.discovery.selector import Selector, WeightSelector
 from dpsieve.engines.true_data import Pairs

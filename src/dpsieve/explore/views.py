@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpsieve.channels.channel import ReportedCounts, frequency_at
-from dpsieve.channels.optimal_channels import optimal
+from dpsieve.channels.unknown_keys import optimal
 from dpsieve.errors import DpsieveError, InvalidValue
 from dpsieve.explore.answers import Answer, Json, View, budget_inputs, curves_of, line_of, plot_of, side_by_side, texts
 from dpsieve.explore.inputs import Input, command_line, label, of, python_call, spell

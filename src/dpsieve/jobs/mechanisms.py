@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from dpsieve.accounting.composition import Share, repeated_share
-from dpsieve.channels.baselines import stability, truncated_geometric
 from dpsieve.channels.channel import ReportedCounts, frequency_at
 from dpsieve.channels.floored import floored
-from dpsieve.channels.optimal_channels import optimal, rows_of_units, simple
+from dpsieve.channels.unknown_keys import optimal, rows_of_units, simple, stability, truncated_geometric
 from dpsieve.discovery.divided_units import DividedUnits
 from dpsieve.discovery.find_then_count import FindThenCount, find_then_count
 from dpsieve.errors import InvalidValue, NotCertified

@@ -27,10 +27,10 @@ from dpsieve import validate
 from dpsieve.accounting.curves import gaussian_curve, gaussian_sigma
 from dpsieve.accounting.spends import Approximate, Spend
 from dpsieve.accounting.spends import Gaussian as GaussianSpend
-from dpsieve.channels.baselines import trim_lag
 from dpsieve.channels.channel import UnknownKeys
 from dpsieve.channels.lag import Lag, LagRows
 from dpsieve.channels.rows import ONE
+from dpsieve.channels.unknown_keys import trim_lag
 from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import ball, floor_bounds, minimise, precision, smallest, upper

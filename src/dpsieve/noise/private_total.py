@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from dpsieve import validate
 from dpsieve.accounting.spends import DiscreteLaplace, Spend
 from dpsieve.channels.channel import checked_frequencies
-from dpsieve.channels.optimal_channels import optimal
+from dpsieve.channels.unknown_keys import optimal
 from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.exact import exact_sum

@@ -256,7 +256,7 @@ class Composed(Counting):
     Where a choice of small range comes before a mechanism of known steepness for all of epsilon, it raises delta by a
     factor instead (`accounting.products.raised_by_range`).
 
-    >>> from dpsieve.channels.optimal_channels import simple
+    >>> from dpsieve.channels.unknown_keys import simple
     >>> three = Composed(1.0, 1e-6, (Use(simple(0.333, 3.3e-7), 3),))
     >>> print(three.guarantee)
     (1, 1e-06)-differential privacy when one row is added or removed.

@@ -154,7 +154,7 @@ class Release(Publication):
         bias. Other mechanisms define in `terms` what their tokens add.
 
         The result is a float with `bias`, `variance`, `standard_error` and `interval(level)`: those of the noise and
-        of the sampling, from the rows of the channel (see `dpsieve.estimation.sum_errors`). Keys too rare to be
+        of the sampling, from the rows of the channel (see `dpsieve.estimation.estimators`). Keys too rare to be
         reported are not included. For few keys the interval has at least its level, given that these keys were
         reported: for one it is that of the table, for several the laws of their noise are convolved.
 

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpsieve import validate
-from dpsieve.channels.optimal_channels import optimal
+from dpsieve.channels.unknown_keys import optimal
 from dpsieve.papers.missing_mass.measures import tail_mass
 from dpsieve.types import Ints
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dpsieve.channels.baselines import Stability
 from dpsieve.channels.channel import ReportedCounts, Target
+from dpsieve.channels.unknown_keys import Stability
 from dpsieve.errors import InvalidValue
 from dpsieve.estimation.estimators import Estimator, check_channel
 from dpsieve.papers.weighted_sampling.sampled_stability import SampledStability
@@ -18,7 +18,7 @@ _POINTS = 12  # of a Gauss rule on a part of at most one unit
 def noisy_count(channel: ReportedCounts, g: Callable[[Floats], Floats] | None = None) -> "NoisyCount":
     """Return the estimator g(x) / q(x) from the noisy counts x of a stability histogram; see `NoisyCount`.
 
-    >>> from dpsieve.channels.baselines import stability
+    >>> from dpsieve.channels.unknown_keys import stability
     >>> noisy_count(stability(1.0, 1e-8)).bias([5, 100]).round(2).tolist()
     [-5.0, 0.01]
     """

@@ -58,7 +58,7 @@ def forecast(channel: ReportedCounts, frequencies: ArrayLike, counts: ArrayLike 
     Without counts each frequency is that of one key. What is computed from sensitive frequencies is itself sensitive:
     plan on public or synthetic ones, such as `zipf`.
 
-    >>> from dpsieve.channels.optimal_channels import optimal
+    >>> from dpsieve.channels.unknown_keys import optimal
     >>> forecast(optimal(1.0, 1e-8), [1, 18, 100], [900, 90, 10])
     <Forecast: 44.4 (give or take 4.6) of 1,000 keys, 4.4% of keys and 46.0% of mass>
     """
@@ -99,7 +99,7 @@ def sum_error(estimator: Estimator, frequencies: ArrayLike, counts: ArrayLike | 
 
     Frequencies and counts are as for `forecast`, and what is computed from sensitive ones is itself sensitive.
 
-    >>> from dpsieve.channels.optimal_channels import optimal
+    >>> from dpsieve.channels.unknown_keys import optimal
     >>> from dpsieve.estimation import estimator
     >>> sum_error(estimator(optimal(1.0, 1e-8)), [10, 50, 1000], [500, 200, 3])
     <SumError: ...>

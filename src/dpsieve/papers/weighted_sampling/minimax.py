@@ -47,7 +47,7 @@ def minimax(channel: ReportedCounts, g: Callable[[Floats], Floats] | None = None
 
     See `Minimax` for the bounds that it states.
 
-    >>> from dpsieve.channels.optimal_channels import optimal
+    >>> from dpsieve.channels.unknown_keys import optimal
     >>> best = minimax(optimal(1.0, 1e-8), low=20, high=60)
     >>> round(best.mle_worst, 3), round(best.worst, 3), round(best.bound, 3)
     (0.358, 0.289, 0.289)

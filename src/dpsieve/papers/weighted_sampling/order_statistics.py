@@ -41,7 +41,7 @@ def concordance(channel: ReportedCounts, i1: ArrayLike, i2: ArrayLike) -> Floats
     does. Without a scheme no private channel has a larger one for any pair than `channels.optimal` (Corollary 6.1);
     with one, none that reports as often.
 
-    >>> from dpsieve.channels.optimal_channels import optimal
+    >>> from dpsieve.channels.unknown_keys import optimal
     >>> concordance(optimal(1.0, 1e-8), [10, 20, 30], [11, 25, 60]).round(4).tolist()
     [0.5001, 0.9888, 1.0]
     """
@@ -69,7 +69,7 @@ def kendall_tau(channel: ReportedCounts, frequencies: ArrayLike, counts: ArrayLi
     Exact, without sampling. One pass over the rows in increasing order keeps the tokens of all lower keys as one
     cumulative distribution, so the time grows with the number of different frequencies, not with that of pairs.
 
-    >>> from dpsieve.channels.optimal_channels import optimal, simple
+    >>> from dpsieve.channels.unknown_keys import optimal, simple
     >>> zipf = [1000 // rank for rank in range(1, 40)]
     >>> round(kendall_tau(optimal(1.0, 1e-8), zipf), 4), round(kendall_tau(simple(1.0, 1e-8), zipf), 4)
     (0.9792, 0.9775)
@@ -110,7 +110,7 @@ def top_k_recall(channel: ReportedCounts, frequencies: ArrayLike, counts: ArrayL
     Nothing is sampled. Within a cell the product is the exponential of a concave function of z, which a Gauss rule of
     32 nodes on short parts integrates: right to 1e-12.
 
-    >>> from dpsieve.channels.optimal_channels import optimal
+    >>> from dpsieve.channels.unknown_keys import optimal
     >>> frequencies, counts = [500, 200, 100, 90, 30], [1, 4, 5, 10, 900]
     >>> [round(top_k_recall(optimal(1.0, 1e-8), frequencies, counts, k), 4) for k in (5, 10, 20)]
     [1.0, 0.9995, 1.0]
@@ -156,7 +156,7 @@ def frequency_quantiles(
     frequency that is reported less than about half of the time, so keys below that (about ln(epsilon/delta)/epsilon)
     are nearly absent, whatever their number.
 
-    >>> from dpsieve.channels.optimal_channels import optimal
+    >>> from dpsieve.channels.unknown_keys import optimal
     >>> channel = optimal(1.0, 1e-8)
     >>> tokens = [noisy * channel.resolution // 2 for noisy in (11, 62, 63, 160, 800)]
     >>> frequency_quantiles(channel, tokens, [0.1, 0.5, 0.9]).tolist()
@@ -198,7 +198,7 @@ def subset_concordance(channel: ReportedCounts, frequencies: ArrayLike) -> float
 
         G_k becomes the sum over r = 0, 1, ... of G_(k-r) m_(k-r+1) ... m_k / r!.
 
-    >>> from dpsieve.channels.optimal_channels import optimal
+    >>> from dpsieve.channels.unknown_keys import optimal
     >>> round(subset_concordance(optimal(1.0, 1e-8), [20, 25, 30, 60]), 4)
     0.9777
     """
@@ -235,7 +235,7 @@ def key_concordance(channel: ReportedCounts, i: int, frequencies: ArrayLike, cou
     The integrand is the exponential of a concave function, which a Gauss rule of 32 nodes on short parts integrates:
     exact where there are fewer than 64 keys, and right to 1e-12 otherwise.
 
-    >>> from dpsieve.channels.optimal_channels import optimal
+    >>> from dpsieve.channels.unknown_keys import optimal
     >>> round(key_concordance(optimal(1.0, 1e-8), 30, [20, 25, 60], [100, 1, 1]), 4)
     0.9833
     """
@@ -261,7 +261,7 @@ def keys_above(channel: ReportedCounts, i: int, frequencies: ArrayLike, counts: 
     `counts[t]` other keys have frequency `frequencies[t]`. Given the cell and the place u of the key, others are above
     it independently, so mean and variance are sums of polynomials in u over the cells.
 
-    >>> from dpsieve.channels.optimal_channels import optimal
+    >>> from dpsieve.channels.unknown_keys import optimal
     >>> keys_above(optimal(1.0, 1e-8), 100, [30, 99, 500], [50, 3, 7])
     KeysAbove(expectation=7.806..., variance=0.983...)
     """

@@ -20,7 +20,7 @@ _FIX = "Use dpsieve.estimation.estimator, or minimax with a range of frequencies
 def biased_down(channel: ReportedCounts, g: Callable[[Floats], Floats] | None = None) -> "BiasedDown":
     """Return the estimator that is never too large on average, for any frequency; see `BiasedDown`.
 
-    >>> from dpsieve.channels.optimal_channels import optimal
+    >>> from dpsieve.channels.unknown_keys import optimal
     >>> biased_down(optimal(1.0, 1e-3)).bias([5, 20, 100]).round(2).tolist()
     [-4.21, -2.73, -2.7]
     """
@@ -30,7 +30,7 @@ def biased_down(channel: ReportedCounts, g: Callable[[Floats], Floats] | None = 
 def unbiased(channel: ReportedCounts, g: Callable[[Floats], Floats] | None = None) -> "Unbiased":
     """Return the estimator that is right on average for every frequency, with huge variance; see `Unbiased`.
 
-    >>> from dpsieve.channels.optimal_channels import simple
+    >>> from dpsieve.channels.unknown_keys import simple
     >>> unbiased(simple(1.0, 1e-2)).value([1, 2, 3]).round().tolist()
     [100.0, -72.0, -244.0]
     """
@@ -204,7 +204,7 @@ class Unbiased(Estimator):
 def unit_edges(rows: TokenLaw, low: int, high: int) -> Ints:
     """Return the cell edges of the rows and every whole unit.
 
-    >>> from dpsieve.channels.optimal_channels import simple
+    >>> from dpsieve.channels.unknown_keys import simple
     >>> unit_edges(simple(1.0, 1e-2).rows, 3, 6).tolist()
     [3, 4, 5, 6]
     """

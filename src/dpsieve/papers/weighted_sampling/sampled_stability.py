@@ -25,11 +25,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from dpsieve.channels.baselines import LaplaceCut, ThresholdKind, check_threshold_kind
 from dpsieve.channels.channel import UnknownKeys
 from dpsieve.channels.lag import LagRows
 from dpsieve.channels.law import LARGEST_FREQUENCY, WindowedLaw, Windows, runs
 from dpsieve.channels.rows import FACTOR_BITS, SAFE, Steps
+from dpsieve.channels.unknown_keys import LaplaceCut, ThresholdKind, check_threshold_kind
 from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy.certificate import Certificate, whole_unit
