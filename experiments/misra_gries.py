@@ -21,8 +21,7 @@ from dpsieve.papers.thesis import mean_squared_bound, mean_squared_error, merge_
 from dpsieve.papers.thesis.bounded_merge import BoundedMerge, release_bounded_merge
 from dpsieve.sketches import MergedSketch
 from dpsieve.sketches.laplace_noise import NoisySketch, find_threshold
-from dpsieve.sketches.rounded_noise import RoundedSketch
-from dpsieve.sketches.summed_noise import SummedSketch
+from dpsieve.sketches.summed_noise import RoundedSketch, SummedSketch
 
 DELTA, ROUNDS, BETA = 1e-8, 20, 0.05
 COUNTERS, EPSILONS = (256, 1024, 4096), (0.1, 0.3, 1.0, 3.0)

@@ -24,8 +24,7 @@ from dpsieve.randomness import SystemSource
 from dpsieve.sketches import MergedSketch, MisraGries, UserMisraGries
 from dpsieve.sketches.laplace_noise import NoisySketch
 from dpsieve.sketches.one_sided_noise import OneSidedSketch
-from dpsieve.sketches.rounded_noise import RoundedSketch
-from dpsieve.sketches.summed_noise import SummedSketch
+from dpsieve.sketches.summed_noise import RoundedSketch, SummedSketch
 
 STREAMS = {
     "integers": [3, 3, -1, 4, 3, 2**40, *range(30), 3],

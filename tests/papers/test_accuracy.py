@@ -9,7 +9,7 @@ from dpsieve.errors import DpsieveError
 from dpsieve.papers.thesis import aggregation_errors, mean_squared_bound, mean_squared_error
 from dpsieve.randomness import SystemSource
 from dpsieve.sketches.laplace_noise import NoisySketch
-from dpsieve.sketches.rounded_noise import RoundedSketch
+from dpsieve.sketches.summed_noise import RoundedSketch
 
 
 def noise(scale, reach):

@@ -20,8 +20,7 @@ from dpsieve.randomness.noise import discrete_laplace
 from dpsieve.sketches import MergedSketch, MisraGries, sketch_from_bytes
 from dpsieve.sketches.laplace_noise import NoisySketch
 from dpsieve.sketches.one_sided_noise import OneSidedSketch
-from dpsieve.sketches.rounded_noise import RoundedSketch
-from dpsieve.sketches.summed_noise import SummedSketch
+from dpsieve.sketches.summed_noise import RoundedSketch, SummedSketch
 from dpsieve.testing import insecure_source
 
 

@@ -12,8 +12,8 @@ from helpers.statistical import assert_follows, binomial_band
 from dpsieve.errors import DpsieveError, NotCertified
 from dpsieve.noise.known_keys import laplace_tail
 from dpsieve.randomness import SystemSource
-from dpsieve.sketches import rounded_noise as rounded
-from dpsieve.sketches.rounded_noise import Choice, RoundedSketch
+from dpsieve.sketches import summed_noise as rounded
+from dpsieve.sketches.summed_noise import Choice, RoundedSketch
 
 REACH = 40
 

@@ -33,9 +33,8 @@ from dpsieve.publication.release import Release
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.sketches.laplace_noise import NoisySketch
 from dpsieve.sketches.releasing import Universe, release_over, release_table
-from dpsieve.sketches.rounded_noise import RoundedSketch
 from dpsieve.sketches.sketch import MOST_COUNTERS, MOST_ITEMS, Sketch, State, Table
-from dpsieve.sketches.summed_noise import MOST_SOURCES, SummedSketch
+from dpsieve.sketches.summed_noise import MOST_SOURCES, RoundedSketch, SummedSketch
 from dpsieve.types import Ints, Words
 from dpsieve.values.columns import PLAIN, Kind, check_kind, column_of_items, kind_of_type, one_item, plain_items
 

@@ -17,9 +17,8 @@ It imports the standard library only.
 from dpsieve.federated.client.answers import (  # isort: skip
     PrefixReport, Report, client_answer, client_level, padded_message, value_answer,
 )  # fmt: skip
-from dpsieve.federated.client.budget import Budget, Spent
+from dpsieve.federated.client.budget import Budget, FileStorage, Spent, Storage
 from dpsieve.federated.client.questions import Question, Terms, ValueQuestion
-from dpsieve.federated.client.storage import FileStorage, Storage
 from dpsieve.federated.client.strings import Grid, Strings
 
 __all__ = [

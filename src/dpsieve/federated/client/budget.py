@@ -15,6 +15,8 @@ With R for `exposure`, and for everything that the device answers (with `days`: 
 
 What is refused, the proofs, and what is not promised: docs/background/federated.md#what-a-budget-promises. Sums are
 exact to 50 digits, and numbers are taken as the decimals that Python prints.
+
+The record is one text in durable storage: a private file (`FileStorage`), or a store of the host.
 """
 
 import hashlib
@@ -26,9 +28,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from decimal import Context, Decimal
-from typing import Annotated, Any, NamedTuple, Self
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, Protocol, Self
 
-from dpsieve import validate
+from dpsieve import locks, validate
 from dpsieve.errors import DpsieveError, InvalidType, UnreadableData
 from dpsieve.federated.client.coins import RandomWords, uniform
 
@@ -36,10 +39,10 @@ from dpsieve.federated.client.questions import (  # isort: skip
     LARGEST_COIN, SMALLEST_COIN, AnyQuestion, Coin, Question, Terms, ValueQuestion, check_question, least_delta,
     terms_of,
 )  # fmt: skip
-from dpsieve.federated.client.storage import FileStorage, Storage
 from dpsieve.federated.client.strings import MOST_LEVELS, Message
 from dpsieve.validate import Checked, is_whole
 
+PRIVATE = 0o600
 VERSION = 1
 _MOST_COLLECTIONS = 1000
 _PRECISE = Context(prec=60)
@@ -47,6 +50,78 @@ _DAY = 86_400
 _CHANGES = ("level", "prefixes")  # from one question of a collection to the next
 _LAST_DAY = 10**9
 _HINT = "Pass the record of this device as it is."
+
+
+class Storage(Protocol):
+    """A place for one text, such as a key of a mobile host's own store.
+
+    A storage may also have a method `lock()` that returns a context manager; a `Budget` holds it from `get` to `put`.
+    A host whose processes share a storage needs it. Failures are to be raised as OSError.
+    """
+
+    def get(self) -> str | None:
+        """Return the text, or None where none was put yet."""
+
+    def put(self, text: str) -> None:
+        """Replace the text; on return it is durable."""
+
+
+class FileStorage:
+    """One text in a file of mode 0600, replaced atomically.
+
+    A new file is written, flushed and renamed, and the folder is flushed. A process that is killed at any point leaves
+    the old text or the new one, and `put` returns only once the new one survives a power failure.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     place = FileStorage(f"{folder}/state")
+    ...     with place.lock():
+    ...         place.put("tea")
+    ...     place.get()
+    'tea'
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        if not isinstance(path, str | os.PathLike):
+            raise InvalidType(f"path must be the path of a file, not {type(path).__name__}.", argument="path")
+        self.path = Path(os.path.realpath(path))  # the lock of a link is that of its file
+        if not self.path.parent.is_dir():
+            raise UnreadableData("path: its folder does not exist. Make the folder, or pass another path.")
+
+    def get(self) -> str | None:
+        """Return the text, or None where none was put yet."""
+        try:
+            return self.path.read_bytes().decode(errors="surrogateescape")
+        except FileNotFoundError:
+            return None
+
+    def put(self, text: str) -> None:
+        """Replace the text; on return it is durable."""
+        working = self.path.with_name(f".{self.path.name}.partial")
+        with open(self._open(working, os.O_WRONLY | os.O_TRUNC), "wb") as file:  # noqa: PTH123
+            file.write(text.encode(errors="surrogateescape"))
+            file.flush()
+            os.fsync(file.fileno())
+        working.replace(self.path)
+        if os.name == "posix":
+            locks.flush(self.path.parent)
+
+    @contextmanager
+    def lock(self, *, wait: bool = True) -> Iterator[None]:
+        """Keep other processes and threads out; without `wait`, raise BlockingIOError where one is inside.
+
+        Outside of Unix nothing is locked, as in all of dpsieve.
+        """
+        beside = self.path.with_name(f".{self.path.name}.lock")  # the file itself is replaced
+        handle = locks.acquire_lock(beside, lambda: os.close(self._open(beside, os.O_RDONLY)), wait=wait)
+        try:
+            yield
+        finally:
+            os.close(handle)
+
+    @staticmethod
+    def _open(path: Path, flags: int) -> int:
+        return os.open(path, flags | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), PRIVATE)
 
 
 class Spent(NamedTuple):

@@ -30,9 +30,8 @@ from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.federated.client.questions import PROTOCOLS, Protocol
 from dpsieve.federated.client.strings import MOST_LEVELS
-from dpsieve.federated.plans.histogram import half_frequency, plan
+from dpsieve.federated.plans.histogram import Search, half_frequency, least_costly, plan
 from dpsieve.federated.plans.rounds import rounds_delta
-from dpsieve.federated.plans.search import Search, least_costly
 from dpsieve.noise.sample_threshold import BinomialLaw, check_rate, check_threshold, rounded_delta
 from dpsieve.noise.sample_threshold_delta import add_remove
 from dpsieve.privacy.certificate import Certificate, Method, formula

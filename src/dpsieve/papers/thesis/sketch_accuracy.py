@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from dpsieve import validate
 from dpsieve.errors import InvalidValue
 from dpsieve.sketches.laplace_noise import NoisySketch
-from dpsieve.sketches.rounded_noise import RoundedSketch
+from dpsieve.sketches.summed_noise import RoundedSketch
 from dpsieve.types import Floats
 from dpsieve.validate import check_budget
 
