@@ -15,7 +15,8 @@ epsilon-private, and the noisy number of items bounds from above what the sketch
 Every element of a known universe gets noise, also those with a value of 0, and those that reach a public threshold are
 published. The number of published zeros is a binomial draw, their places a uniform choice, and their excess a geometric
 draw, so no other element of a large universe is touched. A unit of m items is m steps of epsilon/m. For unknown keys:
-`RoundedSketch`. """
+`RoundedSketch`.
+"""
 
 import math
 from abc import abstractmethod
