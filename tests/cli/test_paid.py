@@ -17,7 +17,7 @@ from helpers.command import run
 import dpsieve as ds
 from dpsieve.cli.output import save_paid as keep
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType
-from dpsieve.publication.folders import Reserved
+from dpsieve.publication.files import Reserved
 
 COMMAND = Path(sys.executable).with_name("dpsieve")
 ASKED = ["release", "rows.parquet", "--key", "query", "--unit", "user", "--epsilon", "1", "--delta", "1e-6"]

@@ -17,7 +17,7 @@ from dpsieve.engines.inputs.files import DataStream, files_of
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
 from dpsieve.jobs.preview import preview
 from dpsieve.privacy.ledger import Ledger
-from dpsieve.publication.folders import Reserved
+from dpsieve.publication.files import Reserved
 
 pytestmark = pytest.mark.usefixtures("one_database")
 

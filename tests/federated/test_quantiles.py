@@ -17,7 +17,7 @@ from dpsieve.federated import Distribution, Quantiles, TrieHeavyHitters
 from dpsieve.federated.client import Grid, client_answer
 from dpsieve.federated.server.bands import Tree, largest_share, smallest_share
 from dpsieve.federated.server.simulated_clients import cell_edges, find_cells, read_digits, write_digits
-from dpsieve.publication.folders import _seal
+from dpsieve.publication.files import _seal
 from dpsieve.randomness.picks import uniform_integers
 from dpsieve.randomness.source import resolve
 from dpsieve.testing import insecure_source

@@ -18,7 +18,7 @@ from dpsieve.channels import release_sample
 from dpsieve.errors import DpsieveError
 from dpsieve.noise.known_keys import known_keys
 from dpsieve.papers.thesis import merge_releases, release_bounded_merge
-from dpsieve.publication.folders import _seal
+from dpsieve.publication.files import _seal
 from dpsieve.sketches import MergedSketch
 from dpsieve.testing import insecure_source
 

@@ -12,7 +12,7 @@ from helpers.schemes_in_use import FunctionScheme
 
 import dpsieve as ds
 from dpsieve.errors import CorruptRelease, DpsieveError
-from dpsieve.publication.folders import _seal
+from dpsieve.publication.files import _seal
 from dpsieve.testing import insecure_source
 
 KEYS, FREQUENCIES = ["tea", "coffee", "juice"], [500, 2000, 300]

@@ -9,7 +9,7 @@ import pytest
 
 import dpsieve as ds
 from dpsieve.errors import InvalidValue
-from dpsieve.publication.folders import Reserved
+from dpsieve.publication.files import Reserved
 
 
 def made():
@@ -52,7 +52,7 @@ def test_places_that_cannot_be_written_to(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(os.name != "posix", reason="locks of POSIX")
 def test_the_place_of_a_killed_process_is_taken_over(tmp_path):
-    script = "import sys, dpsieve.publication.folders as f\nwith f.Reserved(sys.argv[1]): print(1, flush=True); input()"
+    script = "import sys, dpsieve.publication.files as f\nwith f.Reserved(sys.argv[1]): print(1, flush=True); input()"
     command = [sys.executable, "-c", script, tmp_path / "x"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         process.stdout.readline()

@@ -22,8 +22,7 @@ import dpsieve as ds
 from dpsieve.engines import Columns, DuckDB
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy.guarantee import Contribution
-from dpsieve.publication.folders import Reserved
-from dpsieve.publication.table_files import file_table, formulas, write_table
+from dpsieve.publication.files import Reserved, file_table, formulas, write_table
 from dpsieve.testing import insecure_source
 
 HOSTILE = [
@@ -208,8 +207,8 @@ def test_a_kill_after_a_file_was_written_leaves_it_and_what_is_hidden_goes(tmp_p
 
 SLOW = """
 import os, sys, dpsieve as ds
-from dpsieve.publication.folders import Reserved
-from dpsieve.publication.table_files import write_table
+from dpsieve.publication.files import Reserved
+from dpsieve.publication.files import write_table
 def stop(handle):
     print(1, flush=True)
     input()

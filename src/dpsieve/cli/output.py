@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from dpsieve.jobs.preview import Preview
     from dpsieve.numbers.estimate import Estimate
-    from dpsieve.publication.folders import Reserved
+    from dpsieve.publication.files import Reserved
     from dpsieve.publication.publication import Publication
     from dpsieve.publication.release import Release
 
@@ -304,8 +304,7 @@ def reserve(out: Path | None, ledger: Path | None = None) -> "Iterator[Reserved 
 
     What a ledger is charged for is always kept: without --out, in a new folder of the current one.
     """
-    from dpsieve.publication.folders import Reserved
-    from dpsieve.publication.table_files import NOT_WRITTEN
+    from dpsieve.publication.files import NOT_WRITTEN, Reserved
 
     if out is None and ledger is not None:
         with _reserve_default() as place:
@@ -324,7 +323,7 @@ def reserve(out: Path | None, ledger: Path | None = None) -> "Iterator[Reserved 
 @contextmanager
 def _reserve_default() -> "Iterator[Reserved]":
     """Reserve the first free folder dpsieve-release-1, dpsieve-release-2, ..."""
-    from dpsieve.publication.folders import Reserved
+    from dpsieve.publication.files import Reserved
 
     def is_taken(place: "Reserved") -> bool:
         return os.path.lexists(place.target) or os.path.lexists(place.working)
@@ -366,7 +365,7 @@ def save_paid(
 
 def _save(publication: "Publication", place: "Reserved | Path", answers: "pa.Table | None") -> Path:
     """Write a file if the name ends like one, otherwise a folder."""
-    from dpsieve.publication.table_files import formulas, write_table
+    from dpsieve.publication.files import formulas, write_table
 
     if not is_file(Path(place)):
         return publication.save(place)
@@ -380,7 +379,7 @@ def _save(publication: "Publication", place: "Reserved | Path", answers: "pa.Tab
 
 def is_file(out: Path) -> bool:
     """Return whether --out names a file for the table alone, and not a folder."""
-    from dpsieve.publication.table_files import CONTENT
+    from dpsieve.publication.files import CONTENT
 
     return out.suffix.lower() in CONTENT
 

@@ -153,8 +153,7 @@ def demo(
     from dpsieve.cli.output import finish, is_file, reserve
     from dpsieve.errors import InvalidValue
     from dpsieve.jobs.release import release as publish
-    from dpsieve.publication.folders import write_file
-    from dpsieve.publication.table_files import CONTENT
+    from dpsieve.publication.files import CONTENT, write_file
     from dpsieve.synthetic import query_log
 
     if out is not None and not is_file(out):

@@ -17,11 +17,10 @@ from dpsieve.jobs.request import CountsRequest, Method
 from dpsieve.jobs.run import charge, open_ledger
 from dpsieve.locks import private_folder
 from dpsieve.privacy.ledger import AnyLedger
-from dpsieve.publication.folders import Reserved
+from dpsieve.publication.files import CONTENT, NOT_WRITTEN, Reserved
 from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release
 from dpsieve.publication.streamed import ReportedRows, StreamedRelease
-from dpsieve.publication.table_files import CONTENT, NOT_WRITTEN
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.sampling.schemes import Scheme
 from dpsieve.types import Ints

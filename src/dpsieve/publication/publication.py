@@ -1,6 +1,6 @@
 """Publications: the output of a mechanism, with printing, saving and loading for all kinds.
 
-A saved publication is a folder with release.json and Parquet tables (`publication.folders`). Its guarantee is never
+A saved publication is a folder with release.json and Parquet tables (`publication.files`). Its guarantee is never
 typed in: it comes from the certificate of its mechanism. Loading rebuilds the mechanism from its parameters, certifies
 it, checks the tables against it, and refuses any difference from the stored values.
 """
@@ -28,8 +28,17 @@ from dpsieve.privacy.certificate import Certificate
 from dpsieve.privacy.guarantee import Guarantee, unprotected
 from dpsieve.privacy.mechanism import Drawn, Mechanism, from_json
 from dpsieve.publication.bounded import LARGEST_RECORD, is_deep
-from dpsieve.publication.folders import MAIN, incomplete, needs_too_much, read, read_tables, write, write_file
-from dpsieve.publication.table_files import csv_content, file_table
+from dpsieve.publication.files import (
+    MAIN,
+    csv_content,
+    file_table,
+    incomplete,
+    needs_too_much,
+    read,
+    read_tables,
+    write,
+    write_file,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -239,7 +248,7 @@ class Publication(ABC):
         """Write the table as CSV, atomically, and return the path; without a path, return the text.
 
         A file of that name is replaced. It holds the table alone: `save` also keeps the guarantee and its certificate.
-        Bytes are hexadecimal digits; see `dpsieve.publication.table_files` for the other types.
+        Bytes are hexadecimal digits; see `dpsieve.publication.files` for the other types.
 
         Args:
             path: the file to write.

@@ -20,7 +20,7 @@ from dpsieve.noise.keys_per_unit import Coverage
 from dpsieve.noise.totals import GRID, columns_of, describe_rest, table_names
 from dpsieve.privacy.guarantee import Contribution
 from dpsieve.privacy.mechanism import Counting, Drawn, Mechanism, Outcome, totals_of
-from dpsieve.publication.folders import MAIN
+from dpsieve.publication.files import MAIN
 from dpsieve.publication.publication import Notes, Publication
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats, Ints

@@ -33,7 +33,7 @@ from dpsieve.exact.balls import first_whole, minimise
 from dpsieve.noise.totals import table_names
 from dpsieve.privacy.certificate import NOT_COVERED, Certificate
 from dpsieve.privacy.guarantee import Guarantee, rounded_up, shown
-from dpsieve.publication.folders import write_file
+from dpsieve.publication.files import write_file
 from dpsieve.publication.publication import UNSAFE, Publication, as_text, plain_rows
 from dpsieve.publication.rank_plot import by_count, shown_ranks
 from dpsieve.publication.release import Release

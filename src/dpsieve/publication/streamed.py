@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from dpsieve.errors import InvalidType
 from dpsieve.privacy.mechanism import Counting
-from dpsieve.publication.folders import MAIN, Reserved, write
+from dpsieve.publication.files import MAIN, Reserved, write
 from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release, with_counts
 from dpsieve.types import Ints
