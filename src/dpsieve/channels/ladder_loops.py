@@ -9,19 +9,9 @@ more mass than a token.
 **Places** are those of the corrected Algorithm 5 on whole tokens, with constant work per row. For a smooth scheme each
 token of the optimal channel grows by e^epsilon per row until the place c passes it, then shrinks by e^-epsilon per row,
 and vanishes when b passes it; c and b only move up (see `privacy.ladder_kernel` for the resulting table).
-With D the mass of new tokens, v_i what may vanish (the most that delta allows), and U_i what row i - 1 has above c_i,
-the reported mass of row i is
-
-    pi_i = D + e^eps U_i + e^-eps (pi_(i-1) - v_i - U_i),
-
-so U_i = (pi_i - D - e^-eps (pi_(i-1) - v_i)) / (e^eps - e^-eps) for the target pi_i; and if that is more than
-pi_(i-1) - v_i, then U_i = (pi_i - D) / e^eps, as tokens that might vanish grow instead, and b_i = c_i. What a row has
-above a place right of its c is a sum of rungs, so U_i gives c_i. These are floats, rounded down to whole tokens; the
-guarantee does not depend on them, as the kernel checks the places with integers.
-
-Rows with the same target become shifts of each other: once c moves by exactly one unit per row (from the third row on
-it moves by no less), all tokens left of c had their peak since, and b moves by one unit. Such a row is repeated until
-the next stair begins.
+The reported mass of a row gives c; the guarantee does not depend on these floats, as the kernel checks the places with
+integers. Rows with the same target become shifts of each other, and are repeated until the next stair begins.
+How: docs/background/channels.md#rows-of-a-ladder.
 
 **Windows.** Adjacent rows have nearly the same shape, so a row reuses the window of the previous row if that still
 holds the level, and exceeds it by at most a fiftieth of the allowed miss. So most rows cost one walk over the cells of

@@ -13,11 +13,7 @@ Vanishing, P_(k-1) against z P_k: outputs below k q' count, q' = 1 - (1-p) z, no
 
     B(k) = max(0, sum over j < max(t, k q') of P_k(j) (k q' - j) / (k (1-p))).
 
-The worst k is known, for both. (1) Without a threshold the divergence of rows k and k-1 does not grow with k: adding an
-independent X_1 to both gives rows k+1 and k, and that is post-processing. From kq >= t-1 on (kq' >= t-1), the outputs
-that count are not changed by the threshold, so A (B) does not grow. (2) Before, A(k) = P[X_k >= t] - z P[X_(k-1) >= t],
-and since P[X_(k+1) >= t] - P[X_k >= t] = p P_k(t-1), A(k+1) - A(k) = p P_(k-1)(t-1) (k (1-p) / (k-t+1) - z), which is
-positive exactly if kq < t-1; so is that of B, before the maximum with 0, exactly if kq' < t-1. Hence
+The worst k is known, for both:
 
     delta = max(A(ceil((t-1) / q)), B(ceil((t-1) / q'))).
 
@@ -25,43 +21,20 @@ Theorem 2 of Bharadwaj and Cormode (AISTATS 2022) bounds A(k) by P[X_k > kq] and
 p <= 1 - e^-epsilon, which it asks for. Two facts for planning: delta does not grow with t (a higher threshold is
 post-processing) nor shrink with p (thin the reported counts, then apply the threshold again).
 
-The unit that is added or removed may have its own rate, `own` instead of p: X_(k-1) plus an independent coin against
-X_(k-1). With s = 1 + (z-1) / own and s' = 1 - (1 - 1/z) / own, the divergences are
+The unit that is added or removed may have its own rate, `own` instead of p: the sums stay, with other q and q'. All
+sums have positive terms only, so small deltas are precise; every result is rounded up by less than 1e-9 of it.
 
-    A(k) = own sum (P_(k-1)(j-1) - s P_(k-1)(j)),    B(k) = z own sum (s' P_(k-1)(j) - P_(k-1)(j-1)).
+**Replacement.** Two cells change at once: one from k to k-1 clients, another from l to l+1. delta is the supremum of
 
-Since P_(k-1)(j-1) = P_k(j) j / (kp) and P_(k-1)(j) = P_k(j) (k-j) / (k (1-p)), these are the sums above, of P_k at the
-rate p, with g = 1 - p + sp, q = sp / g and k p (1-p) / (own g) for k (1-q), and with g' = 1 - p + s'p, q' = s'p / g'
-and k p (1-p) / (z own g') for k (1-p). The steps about the worst k stay as they are.
+    H(k, l) = sum over x, y of max(0, P_k(x) P_l(y) - z P_(k-1)(x) P_(l+1)(y)),
 
-All sums have positive terms only, so small deltas are precise; every result is rounded up by less than 1e-9 of it.
+and one bound covers all pairs: with knots s_0 = 0 < ... < s_n = 1 / (1-p) and c_j >= 0 from the chords of a convex
+function, H(k, l) <= sum over j of c_j h(k, s_j) for h(k, s) = sum over x of max(0, s P_k(x) - z P_(k-1)(x)), whose
+largest value over k is known. Terms are positive floats with relative errors below `margin`; differences are rounded to
+the safe side. `papers.sample_threshold.exact_replacement_delta` divides the pairs until the bound is the largest
+H(k, l) itself: it is below this bound by a third at most in most cases.
 
-**Replacement.** Two cells change at once: one from k to k-1 clients, another from l to l+1. With
-the rows P above and z = e^epsilon, delta is the supremum over k >= 1 and l >= 0 of
-
-    H(k, l) = sum over x, y of max(0, P_k(x) P_l(y) - z P_(k-1)(x) P_(l+1)(y))
-            = sum over x of P_k(x) G(l, z P_(k-1)(x) / P_k(x)),
-    G(l, s) = sum over y of max(0, P_l(y) - s P_(l+1)(y)).
-
-Both directions are covered, since the pair (k-1, l+1) -> (k, l) is of the same kind. G is the B above, at the
-frequency l+1 and the slope s: it does not fall up to its peak l*(s) = ceil((t-1) / (1 - (1-p) s)) - 1, does not
-grow after it, and is zero for s (1-p) >= 1. In s it falls. In the same way H does not grow with k from
-(t-1) / (1 - 1/z) on. Rows k < t are all 'nothing', and leave G(l, z), whose largest value is that of a client that
-leaves.
-
-One bound covers all pairs (`replace`). The largest G(l, s) over all l is convex in s and falls to zero at
-1 / (1-p), so it is below its chords between any knots s_0 = 0 < ... < s_n = 1 / (1-p), which are a sum of
-c_j max(0, s_j - s) with c_j >= 0. Hence
-
-    H(k, l) <= sum over j of c_j h(k, s_j),    h(k, s) = sum over x of max(0, s P_k(x) - z P_(k-1)(x)).
-
-h(k, s) is s A(k, z/s), with the A above, or s - z where that is larger: z/s can be below one, and 'nothing' may count
-as well. The statements about A hold for such slopes, too. So h does not fall up to its peak
-ceil((t-1) / (1 - (1-p) s / z)), does not grow after it, and is bounded by its value there.
-
-All terms are positive floats with relative errors below `margin`, eight units in the last place per row; differences
-are rounded to the safe side. `papers.sample_threshold.exact_replacement_delta` divides the pairs until the bound is
-the largest H(k, l) itself: it is below this bound by a third at most in most cases.
+Proofs: docs/background/federated.md#the-delta-of-one-histogram.
 """
 
 import math

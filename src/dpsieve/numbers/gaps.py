@@ -17,23 +17,9 @@ enough: each of both picks has a range of 2 c s/2 = e/2; and if it stays in its 
 node of a row depends on earlier points and on the row alone, so levels compose: the sum of e, or of e^2/8 under zCDP.
 Lower levels have more picks, and get a larger e: 9/8 of that above.
 
-A replaced row costs less under zCDP. Let x < x' be the old and the new row. While they share a node, t is the same and
-u changes only at points from x to x', by at most 1; once such a point is picked, they never share a node again. Then a
-level costs 2 (e/2)^2/8 = e^2/16, as two picks have a range of e/2 each (in a level of a single node, one pick of range
-e max(q', 1 - q')). Let A be the cost of the levels after this one for rows that are apart, and B for rows that share a
-node. Then this level and those after it cost at most max(A + 5 e^2/32, B + e^2/32) for rows that share a node, or e^2/8
-for the last level. Proof, for any order a > 1: the pick has P'/P = w/Z with w = 1 outside of x, ..., x', and
-e^(-c) <= w <= e^c within, c <= e/2. Let p and p' = 1 - p be the probabilities of both under P, and S the mean of w
-within, so that Z = p + p' S. A number w > 0 whose logarithm has a range of r satisfies (*)
-mean(w^a) <= mean(w)^a e^(a(a-1) r^2/8). So within, mean(w^a) <= S^a e^(a(a-1) c^2/2), and p + p' S^a is at most
-Z^a e^(a(a-1) c^2/8), as S is from e^(-c) to e^c. With the later levels,
-
-    (p e^(a(a-1) B) + p' mean(w^a) e^(a(a-1) A)) / Z^a <= e^(a(a-1) (c^2/8 + max(B, A + c^2/2))).
-
-A row that is removed, not replaced, costs less: one pick in each level, of range e/2, or e max(q', 1 - q') in a level
-of a single node.
-(*) holds because K(a) = ln mean(w^a) has K'' <= r^2/4, and K(a) - a K(1) is K'' integrated against a kernel of mass
-a(a-1)/2; it also implies that a pick of range r is r^2/8-zCDP.
+A replaced row costs less under zCDP: this level and those after it cost at most max(A + 5 e^2/32, B + e^2/32) for rows
+that share a node, where A is the cost of later levels for rows that are apart and B for rows that share a node, and
+e^2/8 for the last level. Proof: docs/background/means.md#what-a-replaced-row-costs.
 
 A unit of at most m rows moves every u(k) by m s at most (`grid_quantiles`), and its rows may be in several nodes of a
 level: added or removed one by one, each row has a range of 2 c s in one of them. So with c = e/(2 m s) the ranges of a
