@@ -2,32 +2,20 @@
 
 A row of norm r above the radius C loses r - C of its norm. So clipping moves the sum of all rows by at most
 E(C) = sum of (r - C)+ = integral over t > C of N(t), in l2 norm and in every coordinate, where N(t) is the number of
-rows with a norm above t. No private mechanism detects fewer than about 1/mu rows, and one row may have any norm up to
-the widest, W, that the bounds allow. So E(C) cannot be bounded for all data, except at C = W, where nothing is clipped.
-The assumption is that tails do not get heavier farther out:
+rows with a norm above t. No private mechanism bounds E(C) for all data, except at the widest norm W. The assumption is
+that tails do not get heavier farther out:
 
     (T)  log N(t) falls at least as fast in log t beyond R as it does, on average, from R/g to R.
 
 Let K be the target rank of the search for R, N(R) <= K, and M the number of rows above R/g. By (T),
-N(t) <= K (t/R)^-a for t >= R, with a = log(M/K) / log g. (T) holds for every g where log N is concave in log t, as it
-is for normal, exponential, log-normal, Student and Pareto rows, and for mixtures of one of these with zeros. So the
-largest a of two gaps counts: g = 2^(1/sqrt(d)), as norms of d coordinates fall off fast, and 2 g, a longer chord that
-noise disturbs less. Rows of few different values satisfy (T) up to one step of their lattice. Where more than 4 K rows
-lie just below R, and fewer than K between 7/8 R and that, C is at least R (1 + 1/sqrt(d)): for d = 1 the next lattice
-point is not above 2 R.
-
-The rows are a sample, so E(C) varies around its mean m(C) = integral of the bound from C to W. If the number of rows
-beyond t is a Poisson variable of mean K (t/R)^-a, its variance is v(C) = 2 * integral of m from C to W. The interval is
+N(t) <= K (t/R)^-a for t >= R, with a = log(M/K) / log g. E(C) varies around the integral m(C) of this bound from C to
+W, with the variance v(C) = 2 * integral of m from C to W. The interval is
 
     value +- (m + 1.96 sqrt(noise variance + v) + rounding),
 
-in steps of the sum. R, M and C are private already, so all this costs only the counts M. Finally (T) is checked: if a
-noisy count of the rows beyond C exceeds K (C/R)^-a by two deviations of its noise, no interval is stated. That detects
-about 20/mu or more rows far away from all others, and about 50/mu or more among binary rows, where rows of many ones
-need not follow from the frequency of each coordinate. Fewer may go unnoticed.
-
-C minimises the squared error of noise and clipping. Clipping counts (m^2 + v) / 4: clipped rows have one direction in
-the worst case, and cancel where rows are spread evenly around their centre; half is between.
+in steps of the sum; none is stated if a noisy count of the rows beyond C exceeds K (C/R)^-a by two deviations of its
+noise. C minimises the squared error of noise and clipping, which counts (m^2 + v) / 4. When the assumption holds, which
+g are taken, and what goes unnoticed: docs/background/means.md#what-the-interval-promises.
 """
 
 import math
