@@ -22,7 +22,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import ceil, floor, inf
 from typing import NamedTuple
 
@@ -292,6 +292,7 @@ def repeated_share(k: int, epsilon: float, delta: float, *, delta_for_keys: floa
     return Share(each_epsilon, each_delta)
 
 
+@lru_cache(maxsize=256)
 def _repeated(k: int, epsilon: float, each_epsilon: float, each_delta: float) -> float:
     # The last l that counts, exactly: (k - l) each_epsilon > epsilon + l each_epsilon.
     last = -1

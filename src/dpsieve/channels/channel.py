@@ -81,6 +81,11 @@ class ReportedCounts(Counting, Reader):
         """The promise for one key of a unit."""
         return self.guarantee
 
+    @cached_property
+    def half(self) -> int | None:
+        """The lowest frequency that is reported half of the time; None where none up to 10^12 is."""
+        return frequency_at(self, 0.5)
+
     @property
     def resolution(self) -> int:
         return self.rows.resolution

@@ -44,7 +44,7 @@ import pyarrow as pa
 from numpy.typing import ArrayLike
 
 from dpsieve import validate
-from dpsieve.channels.channel import ReportedCounts, frequency_at
+from dpsieve.channels.channel import ReportedCounts
 from dpsieve.channels.floored import HINT, LARGEST_FLOOR, floored
 from dpsieve.channels.unknown_keys import simple
 from dpsieve.codec import register
@@ -165,7 +165,7 @@ class DividedUnits(NoisyCounts, NoiseReader):
 
     def half_reported(self) -> float:
         """Return the number of units with a single key for which that key is reported half of the time."""
-        return (frequency_at(self.channel, 0.5) or math.inf) / self.steps
+        return (self.channel.half or math.inf) / self.steps
 
     def certify(self) -> Certificate:
         """Return the certificate of the channel, and of both steps for units of any number of keys."""

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from dpsieve.channels.channel import frequency_at
 from dpsieve.discovery.choice import Picks, Selection, SelectorChoice
 from dpsieve.discovery.greedy import Greedy, OneKey, TopTokens
 from dpsieve.discovery.key_sets import HittingSet, KeySet, TopK, selected_table, top_table
@@ -297,7 +296,7 @@ def _units_needed(selector: Any, keys: int) -> int | None:
     if isinstance(selector, RenyiSelector):
         return math.ceil(selector.users_needed(keys))
     if isinstance(selector, OneKey | Greedy):
-        return frequency_at(selector.channel, 0.5)
+        return selector.channel.half
     return math.ceil(selector.units_needed(keys)) if hasattr(selector, "units_needed") else None
 
 

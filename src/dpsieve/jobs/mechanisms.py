@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from dpsieve.accounting.composition import Share, repeated_share
-from dpsieve.channels.channel import ReportedCounts, frequency_at
+from dpsieve.channels.channel import ReportedCounts
 from dpsieve.channels.floored import floored
 from dpsieve.channels.unknown_keys import optimal, rows_of_units, simple, stability, truncated_geometric
 from dpsieve.discovery.divided_units import DividedUnits
@@ -133,14 +133,14 @@ def _choose_unknown(
             candidates[other] = channel = per_unit(other)
         except InvalidValue:  # this budget has no room for it, which depends on public numbers only
             continue
-        halves[other] = frequency_at(channel, 0.5) or 10**9
+        halves[other] = channel.half or 10**9
         break
     if not small:
         near = math.ceil(
             (_half(share) + request.min_units - 1) * rows
         )  # within about one unit; far behind, its rows need not be computed
         far = near > _FAR * min(halves.values(), default=near)
-        halves = {name: near if far else frequency_at(each, 0.5) or 10**9, **halves}
+        halves = {name: near if far else each.half or 10**9, **halves}
     # A slightly rarer key does not justify counts with more noise than those of the others.
     best = min(halves, key=lambda kind: halves[kind] * (1.05 if kind == _PER_UNIT[0] else 1))
     others = sorted(halves.keys() - {best}, key=lambda kind: halves[kind])

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Literal, cast
 
 from dpsieve.accounting.products import steepest
-from dpsieve.channels.channel import ReportedCounts, frequency_at
+from dpsieve.channels.channel import ReportedCounts
 from dpsieve.discovery.divided_units import DividedUnits
 from dpsieve.discovery.find_then_count import SHARE_FOR_KEYS, FindThenCount
 from dpsieve.discovery.selector import TypicalSize
@@ -385,7 +385,7 @@ def _publish(
 
 def _half(choice: Choice) -> int | None:
     each = choice.mechanism.last
-    return frequency_at(each, 0.5) if isinstance(each, ReportedCounts) else None
+    return each.half if isinstance(each, ReportedCounts) else None
 
 
 def _preview(request: ReleaseRequest, choice: Choice) -> Preview:

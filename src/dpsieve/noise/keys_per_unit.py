@@ -58,12 +58,12 @@ class KeysPerUnit(Mechanism):
         bound = validate.whole("bound", self.bound, low=1, high=MOST, hint=hint)
         validate.store(self, epsilon=epsilon, bound=bound, unit=self.guarantee.unit)
 
-    @property
+    @cached_property
     def scale(self) -> float:
         """The scale of the noise, in parts."""
         return laplace_scale(self.epsilon, _PARTS)
 
-    @property
+    @cached_property
     def edges(self) -> tuple[int, ...]:
         """The numbers of keys at which units are counted."""
         return tuple(sorted({*EDGES, self.bound}))

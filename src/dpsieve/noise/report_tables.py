@@ -58,7 +58,7 @@ class ReportingTable:
     high: Words
     low: Words
 
-    @property
+    @cached_property
     def last(self) -> int:
         """The smallest sum that is always reported."""
         return len(self.high) - 1

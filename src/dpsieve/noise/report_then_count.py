@@ -186,7 +186,7 @@ class ReportThenCount(UnknownKeys):
         if delta_of_noise(self.coins) > self.delta_:
             raise InvalidValue("power and sigma do not satisfy epsilon and delta. Pass the saved values.")
 
-    @property
+    @cached_property
     def coins(self) -> Coins:
         """The parameters of the table of coins."""
         distance = upper(lambda: ball(self.max_rows) / ball(self.sigma))

@@ -7,11 +7,12 @@ import warnings
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, Context
 from fractions import Fraction
+from functools import lru_cache
 from typing import Annotated
 
 from dpsieve import validate
 from dpsieve.codec import Saved
-from dpsieve.errors import InvalidValue, PrivacyWarning
+from dpsieve.errors import InvalidType, InvalidValue, PrivacyWarning
 from dpsieve.validate import Checked, Delta, Epsilon, Relation, is_a, is_whole
 
 LARGE_DELTA = 1e-4  # warn above this
@@ -187,9 +188,10 @@ def unit_words(unit: object) -> str:
     >>> unit_words("row"), unit_words(["row"])
     ('one row', 'one "row"')
     """
+    if isinstance(unit, str):
+        return _one(unit)
     if not isinstance(unit, tuple | list):
-        words = validate.text("unit", unit, hint=_HINT)
-        return words if words.startswith("one ") else f"one {words}"
+        raise InvalidType(f"unit must be text, not {type(unit).__name__}. {_HINT}", argument="unit")
     names = sorted({validate.text("unit", name, hint=_HINT) for name in unit})
     if not names and isinstance(unit, list):
         raise InvalidValue(f"unit is an empty list. {_HINT}", argument="unit")
@@ -199,6 +201,12 @@ def unit_words(unit: object) -> str:
         return f"one {_quoted(names[0]) if names[0].startswith(_MISLEADING) or names == ['row'] else names[0]}"
     quoted = [_quoted(name) if any(mark in name for mark in _MISLEADING) else name for name in names]
     return f"one ({', '.join(quoted)})"
+
+
+@lru_cache(maxsize=64)
+def _one(unit: str) -> str:
+    words = validate.text("unit", unit, hint=_HINT)
+    return words if words.startswith("one ") else f"one {words}"
 
 
 def _quoted(name: str) -> str:

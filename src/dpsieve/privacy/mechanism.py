@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Annotated, Any, ClassVar, TypeVar, cast
 
 from numpy.typing import ArrayLike
@@ -279,12 +279,12 @@ class Composed(Counting):
     def guarantee(self) -> Guarantee:
         return replace(self.uses[-1].mechanism.guarantee, epsilon=self.epsilon, delta=self.delta)
 
-    @property
+    @cached_property
     def last(self) -> Counting:
         """The mechanism whose output is published; where that is not counts, it cannot read tokens."""
         return cast(Counting, self._last_use.mechanism)
 
-    @property
+    @cached_property
     def _last_use(self) -> Use:
         return next((use for use in reversed(self.uses) if not use.mechanism.adds_rest), self.uses[-1])
 
@@ -403,6 +403,7 @@ class Composed(Counting):
         return self.last.possible(tokens)
 
 
+@lru_cache(maxsize=64)
 def remaining(epsilon: float, spent: float) -> float:
     """Return epsilon - spent, rounded down, so that both parts together are never more than epsilon."""
     return lower(lambda: ball(epsilon) - ball(spent))
