@@ -128,7 +128,7 @@ def test_a_file_that_changes_after_its_header_was_read_is_refused_and_costs_noth
         change(path)
         return scan
 
-    monkeypatch.setattr("dpsieve.engines.duckdb.rows.open_scan", described)
+    monkeypatch.setattr("dpsieve.engines.duckdb.read.open_scan", described)
     for how in ({}, {"max_keys_per_unit": 1, "report_coverage": False}):
         with pytest.raises(UnreadableData):
             ds.release(path, engine=engine, ledger=book, **BUDGET, **how)

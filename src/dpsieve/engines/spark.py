@@ -109,7 +109,7 @@ class Spark(Engine):
         texts = not is_spark(data) and is_text(open_source(data))
         columns.of_table.check_present([name for name, _ in types], listed=not texts)
         if columns.rows is not None:
-            from dpsieve.engines.sql.row_frames import derive
+            from dpsieve.engines.sql.row_writer import derive
 
             frame = _guard(lambda: derive(frame, dict(types), columns))
             types = _types(frame)

@@ -21,14 +21,15 @@ from dpsieve.engines.duckdb.read import (
     Scan,
     count_by_sql,
     count_under,
+    derive,
     describe_columns,
     file_names,
     guard,
     keep_places,
+    open_rows,
     pairs_by_sql,
     read_numbers,
 )
-from dpsieve.engines.duckdb.rows import derive, open_rows
 from dpsieve.engines.engine import Aggregation, Columns, Engine, NumberColumns
 from dpsieve.engines.inputs.files import is_text
 from dpsieve.engines.inputs.frames import Foreign, Source, open_source, unchanged

@@ -8,7 +8,7 @@ import glob
 import re
 import secrets
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -333,3 +333,36 @@ def _mentioned_file(message: str, shown: Mapping[Path, str]) -> str:
         return next(iter(shown.values()))
     last = max(shown, key=lambda path: (message.rfind(str(path)), len(str(path))))
     return shown[last] if str(last) in message else "a file of data"
+
+
+def open_rows(source: Source, wanted: Columns, connection: Any, folder: Path) -> Scan:
+    """Return the scan of the wanted columns, some of which may be derived; see `read.open_scan`.
+
+    How many rows a condition leaves is not known, so SQL counts them.
+    """
+    scan = open_scan(source, wanted.of_table, connection, folder)
+    if wanted.rows is None:
+        return scan
+    text, columns = derive(wanted, scan.columns.values(), scan.text)
+    return replace(scan, text=text, columns=columns, rows=None, table=None)
+
+
+def derive(wanted: Columns, present: Iterable[Column], scan: str) -> tuple[str, dict[str, Column]]:
+    """Return the text of a table with the wanted columns, from one with the present columns; and these columns."""
+    from dpsieve.engines.sql.row_writer import write_rows
+
+    table = {column.name: column for column in present}
+    assert wanted.rows is not None
+    where, derived = write_rows("duckdb", wanted.rows, table)
+    model = table[wanted.of_table.names[0]]  # of a user's connection, or not
+    columns, shown = {}, []
+    for i, name in enumerate(wanted.names):
+        if name in derived:
+            sql, kind = derived[name]
+            columns[name] = replace(model, name=name, sql=f"d{i}", type=kind)
+        else:
+            sql = table[name].sql
+            columns[name] = replace(table[name], sql=f"d{i}")
+        shown.append(f"{sql} AS d{i}")
+    condition = f" WHERE {where}" if where else ""
+    return f"(SELECT {', '.join(shown)} FROM {scan}{condition})", columns

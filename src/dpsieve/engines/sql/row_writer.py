@@ -1,4 +1,4 @@
-"""Write row expressions for an engine, given the types of the columns; see `sql.row_expressions`.
+"""Write row expressions for an engine, or apply them to a Spark DataFrame; see `sql.row_expressions`.
 
 Each value has a kind, decided by the schema alone, and kinds are never converted silently: 'age > 18' where age is a
 text is refused, as an engine would convert every row and fail at the first that is no number. What can fail on a row is
@@ -9,9 +9,11 @@ can fail are refused. Dates and times are computed with in the years 1 to 9999, 
 from collections.abc import Mapping
 from typing import Any
 
+from dpsieve.engines.engine import Columns
 from dpsieve.engines.sql.columns import Column, call
+from dpsieve.engines.sql.dialects import table_columns
 from dpsieve.engines.sql.row_expressions import KEY, WHERE, RowExpressions
-from dpsieve.engines.sql.row_kinds import (
+from dpsieve.engines.sql.row_values import (
     BOOLEAN,
     DATE,
     EXACT,
@@ -25,10 +27,10 @@ from dpsieve.engines.sql.row_kinds import (
     TEXT,
     TIME,
     TIMES,
+    RowValues,
     Value,
     type_of,
 )  # fmt: skip
-from dpsieve.engines.sql.row_values import RowValues
 
 _DAYS = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY")
 _HOURS = ("HOUR", "MINUTE")
@@ -224,3 +226,15 @@ class _Writer(RowValues):
             return Value(self.safe(call(sign, left, right)) if self.duckdb else f"({left} {sign} {right})", kind)
         sign, attempt = _ARITHMETIC[name]
         return Value(self.safe(call(sign, left, right)) if self.duckdb else self.call(attempt, left, right), kind)
+
+
+def derive(frame: Any, types: Mapping[str, str], columns: Columns) -> Any:
+    """Return a frame with the wanted columns, some of them derived, of the rows that a condition leaves."""
+    assert columns.rows is not None
+    inner = {field.name: f"c{i}" for i, field in enumerate(frame.schema.fields)}  # Spark ignores the case of names
+    given = table_columns("spark", types, columns.of_table.names)
+    table = {name: Column(name, inner[name], column.type) for name, column in given.items()}
+    where, derived = write_rows("spark", columns.rows, table)
+    plain = frame.toDF(*inner.values())
+    chosen = [derived[name][0] if name in derived else inner[name] for name in columns.names]
+    return (plain.where(where) if where else plain).selectExpr(*chosen).toDF(*columns.names)
