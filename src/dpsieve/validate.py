@@ -264,6 +264,11 @@ def is_positive(hint: str) -> Check:
     return lambda value, name: positive(name, value, hint=hint)
 
 
+def is_text(hint: str) -> Check:
+    """Return the check of a string that is not blank."""
+    return lambda value, name: text(name, value, hint=hint)
+
+
 def is_a(kind: Any, hint: str) -> Check:
     """Return the check of an instance of a class, or of one of several in a union."""
 

@@ -26,6 +26,7 @@ Testing Interpretations and Renyi Differential Privacy", AISTATS 2020, Theorem 2
 
 import math
 from functools import lru_cache
+from typing import Annotated
 
 import numpy as np
 
@@ -117,9 +118,12 @@ def gaussian_curve(epsilon: Floats, mu: float | Floats) -> Floats:
     return np.asarray(np.maximum(0, exact) + 2.0**-39 * tail)
 
 
-def positive_delta(delta: float) -> float:
+def positive_delta(delta: float, name: str = "delta") -> float:
     """Return a delta in (0, 1)."""
-    return validate.positive("delta", validate.delta(delta), hint="Pass a small probability such as delta=1e-8.")
+    return validate.positive(name, validate.delta(delta, name), hint="Pass a small probability such as delta=1e-8.")
+
+
+PositiveDelta = Annotated[float, positive_delta]
 
 
 def _gaussian_delta(sigma: float, epsilon: float, sensitivity: float, count: int) -> float:

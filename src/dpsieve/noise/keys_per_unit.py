@@ -4,18 +4,20 @@ import math
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
+from typing import Annotated
 
 import numpy as np
 from scipy.special import ndtr
 
-from dpsieve import validate
 from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.privacy.certificate import Certificate, formula
+from dpsieve.privacy.guarantee import Unit
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.randomness.noise import LARGEST_SCALE, discrete_laplace, laplace_scale
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints
+from dpsieve.validate import Checked, is_between, is_choice, is_whole
 
 EDGES = (1, 2, 3, 5, 7, 10, 14, 20, 30, 40, 50, 70, 100, 140, 200, 500, 1000)
 MOST = EDGES[-1]
@@ -25,6 +27,9 @@ _PARTS = 1 << 16  # per unit
 _DEVIATIONS = 2.12  # 95 % of a Laplace distribution are within 2.12 standard deviations, and more of a sum of several
 _SHARES = np.linspace(0.0, 1.0, 2001)
 _MIDDLES, _SPREADS = np.linspace(-2.0, 5.5, 46), np.geomspace(0.1, 2.2, 16)  # of the logarithm of sizes
+_COST = "Pass the part of the budget that buys the histogram, such as epsilon=0.01."
+_INTERVAL = "Pass a share with its interval."
+_Share = Annotated[float, is_between(0.0, 1.0, _INTERVAL)]
 _TOLERANCE, _TOLERANCE_OF_FAR, _FAR = 1.5, 5.0, 200  # standard deviations; beyond 200 keys noise weighs most
 
 
@@ -46,17 +51,10 @@ class KeysPerUnit(Mechanism):
 
     reports_coverage = True
 
-    epsilon: float
-    bound: int = 1
+    epsilon: Annotated[float, is_between(2 * _PARTS / LARGEST_SCALE, 500.0, _COST)]
+    bound: Annotated[int, is_whole(1, MOST, f"Pass how many keys a unit may add, up to {MOST:,}.")] = 1
     _: KW_ONLY
-    unit: str = "one row"
-
-    def __post_init__(self) -> None:
-        hint = "Pass the part of the budget that buys the histogram, such as epsilon=0.01."
-        epsilon = validate.between("epsilon", self.epsilon, 2 * _PARTS / LARGEST_SCALE, 500.0, hint=hint)
-        hint = f"Pass how many keys a unit may add, up to {MOST:,}."
-        bound = validate.whole("bound", self.bound, low=1, high=MOST, hint=hint)
-        validate.store(self, epsilon=epsilon, bound=bound, unit=self.guarantee.unit)
+    unit: Unit = "one row"
 
     @cached_property
     def scale(self) -> float:
@@ -85,7 +83,7 @@ class KeysPerUnit(Mechanism):
 
 @register("coverage")
 @dataclass(frozen=True)
-class Coverage:
+class Coverage(Checked):
     """The share of all (unit, key) pairs that a bound keeps, with a 95 % confidence interval.
 
     Units with more than 1,000 keys count as 1,000. `key` names the kind of keys.
@@ -94,17 +92,15 @@ class Coverage:
     about 4 % (1 to 7 %) of all pairs of a unit and a key are not counted
     """
 
-    share: float
-    low: float
-    high: float
-    key: str = "a key"
+    share: _Share
+    low: _Share
+    high: _Share
+    key: Annotated[str, is_choice(*KINDS_OF_KEYS)] = "a key"
 
     def __post_init__(self) -> None:
-        fix = "Pass a share with its interval."
-        for name in ("share", "low", "high"):
-            validate.between(name, getattr(self, name), 0.0, 1.0, hint=fix)
-        if not self.low <= self.share <= self.high or self.key not in KINDS_OF_KEYS:
-            raise InvalidValue(f"coverage is not a share within its interval. {fix}")
+        super().__post_init__()
+        if not self.low <= self.share <= self.high:
+            raise InvalidValue(f"coverage is not a share within its interval. {_INTERVAL}")
 
     def __str__(self) -> str:
         least, most = math.floor(100 * (1 - self.high)), math.ceil(100 * (1 - self.low))

@@ -44,10 +44,10 @@ from dpsieve.numbers.noise import (
     NORMAL_95,
     LawChoice,
     LawName,
+    Reals,
     ScaledNoise,
     budget_mu,
     check_moment,
-    check_reals,
     gaussian_promise,
     l2_distance,
 )
@@ -239,13 +239,12 @@ class UnitMeans(ScaledNoise):
     """
 
     _: KW_ONLY
-    lows: tuple[float, ...]
-    highs: tuple[float, ...]
+    lows: Reals
+    highs: Reals
 
     def __post_init__(self) -> None:
-        lows, highs = check_reals("lows", self.lows), check_reals("highs", self.highs)
-        validate.store(self, lows=lows, highs=highs)
         super().__post_init__()
+        lows, highs = self.lows, self.highs
         if not lows or len(lows) != len(highs) or not all(low < high for low, high in zip(lows, highs, strict=True)):
             raise InvalidValue("lows and highs must be as many, each low below its high.")
         if len(self.steps) != len(lows) + 1 or min(self.steps) <= 0 or min(self.changes) < 1 or self.offsets:

@@ -23,7 +23,7 @@ from abc import abstractmethod
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
 import numpy as np
 
@@ -32,14 +32,16 @@ from dpsieve.accounting.curves import zcdp_delta
 from dpsieve.accounting.spends import Spend, ZeroConcentrated
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.numbers.estimate import Estimating, check_unit_rows
-from dpsieve.privacy.guarantee import Guarantee, shown
+from dpsieve.privacy.guarantee import Unit, shown
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints
-from dpsieve.validate import Neighbours, Scale
+from dpsieve.validate import Checked, Delta, Neighbours, Relation, Scale, is_between, is_choice, is_whole
 
 SCALES: tuple[Scale, ...] = get_args(Scale)
 MOST_STEPS = 40
 _FARTHEST = 1e300
+_BOUNDS = "Pass public bounds of the values, such as bounds=(0, 100)."
+_RHO = "Pass a zCDP budget such as rho=0.1"
 FINEST_SHARE = 10**5
 """Quantiles are rounded to the nearest fraction with at most this denominator."""
 MOST_QUANTILES = 10_000
@@ -47,8 +49,17 @@ UNCERTAIN = 0.05
 """The probability that any quantile of a publication exceeds its stated rank error."""
 
 
+def _check_bound(value: object, name: str) -> float:
+    return validate.between(f"bounds {name}", value, -_FARTHEST, _FARTHEST, hint=_BOUNDS) + 0.0
+
+
+Bound = Annotated[float, _check_bound]
+Steps = Annotated[int, is_whole(1, MOST_STEPS, "Pass the number of halvings of the bounds, such as steps=32.")]
+AnyScale = Annotated[Scale, is_choice(*SCALES)]
+
+
 @dataclass(frozen=True)
-class DyadicGrid:
+class DyadicGrid(Checked):
     """At most 2^steps points between `low` and `high`, numbered from 0.
 
     With scale='linear' the points are the multiples of a power of two, 2^exponent, that lie within the bounds. With
@@ -68,24 +79,17 @@ class DyadicGrid:
     [0, 2, 3, 10]
     """
 
-    low: float
-    high: float
-    steps: int = 32
-    scale: Scale = "linear"
+    low: Bound
+    high: Bound
+    steps: Steps = 32
+    scale: AnyScale = "linear"
 
     def __post_init__(self) -> None:
-        hint = "Pass public bounds of the values, such as bounds=(0, 100)."
-        low, high = (validate.between(f"bounds {at}", value, -_FARTHEST, _FARTHEST, hint=hint) + 0.0
-                     for at, value in (("low", self.low), ("high", self.high)))  # fmt: skip
-        if not low < high:
-            raise InvalidValue(f"bounds are reversed or equal. {hint}")
-        if not isinstance(self.scale, str) or self.scale not in SCALES:
-            raise InvalidValue("scale is not known. Choose 'linear', or 'log' for values above zero.")
-        if self.scale == "log" and low <= 0:
+        super().__post_init__()
+        if not self.low < self.high:
+            raise InvalidValue(f"bounds are reversed or equal. {_BOUNDS}")
+        if self.scale == "log" and self.low <= 0:
             raise InvalidValue("scale='log' needs bounds above zero. Pass the least value that matters as the first.")
-        hint = "Pass the number of halvings of the bounds, such as steps=32."
-        steps = validate.whole("steps", self.steps, low=1, high=MOST_STEPS, hint=hint)
-        validate.store(self, low=low, high=high, steps=steps)
 
     @cached_property
     def exponent(self) -> int:
@@ -172,31 +176,24 @@ class GridQuantiles(Estimating):
             points they are rounded up to.
     """
 
-    epsilon: float
-    quantiles: tuple[float, ...]
-    low: float
-    high: float
+    epsilon: Annotated[float, is_between(1e-6, 500.0, "Pass a privacy budget such as epsilon=1.0.")]
+    quantiles: Annotated[tuple[float, ...], lambda values, _: check_quantiles(values)]
+    low: Bound
+    high: Bound
     _: KW_ONLY
-    delta: float = 0.0
-    rho: float = 0.0
-    steps: int = 32
-    scale: Scale = "linear"
-    neighbours: Neighbours = "add_remove"
-    rows_per_unit: int = 1
-    unit: str = "one row"
+    delta: Delta = 0.0
+    rho: Annotated[float, is_between(0.0, 1e6, f"{_RHO}, or none.")] = 0.0
+    steps: Steps = 32
+    scale: AnyScale = "linear"
+    neighbours: Relation = "add_remove"
+    rows_per_unit: Annotated[int, lambda count, _: check_unit_rows(count)] = 1
+    unit: Unit = "one row"
 
     def __post_init__(self) -> None:
-        hint = "Pass a privacy budget such as epsilon=1.0."
-        epsilon = validate.between("epsilon", self.epsilon, 1e-6, 500.0, hint=hint)
-        rho = validate.between("rho", self.rho, 0.0, 1e6, hint="Pass a zCDP budget such as rho=0.1, or none.")
-        if 0 < rho < 1e-12:
-            raise InvalidValue("rho is too small for any answer. Pass a zCDP budget such as rho=0.1.")
-        promise = Guarantee(epsilon, self.delta, self.neighbours, self.unit)
-        grid = DyadicGrid(self.low, self.high, self.steps, self.scale)
-        validate.store(self, low=grid.low, high=grid.high, steps=grid.steps, quantiles=check_quantiles(self.quantiles))
-        validate.store(self, delta=promise.delta, neighbours=promise.neighbours, unit=promise.unit)
-        validate.store(self, epsilon=epsilon, rho=rho, rows_per_unit=check_unit_rows(self.rows_per_unit))
-        self.rank_errors  # noqa: B018 (refuses a budget for which the noise would be too large)
+        super().__post_init__()
+        if 0 < self.rho < 1e-12:
+            raise InvalidValue(f"rho is too small for any answer. {_RHO}.")
+        self.rank_errors  # noqa: B018 (refuses bounds, and a budget for which the noise would be too large)
 
     def __repr__(self) -> str:
         count = "1 quantile" if self.size == 1 else f"{self.size:,} quantiles"

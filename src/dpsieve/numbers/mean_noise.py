@@ -20,23 +20,26 @@ g are taken, and what goes unnoticed: docs/background/means.md#what-the-interval
 
 import math
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
-from dpsieve import validate
 from dpsieve.codec import register
-from dpsieve.errors import InvalidType, InvalidValue
-from dpsieve.numbers.noise import NORMAL_95, LawName, NoisySums, check_reals
+from dpsieve.errors import InvalidValue
+from dpsieve.numbers.noise import NORMAL_95, LawName, NoisySums, Reals, SumScale
+from dpsieve.privacy.guarantee import Unit
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints
-from dpsieve.validate import Neighbours
+from dpsieve.validate import Delta, Epsilon, Relation, is_between, is_choice, is_positive
 
 _TIED = 4.0  # at this many times K, the rows just below R are equal rows, not a tail
 _COHERENT = 0.5  # the share of the clipped norms that is assumed to point in one direction when a radius is chosen
 _POINTS = 600
 _SOME = 2.0  # deviations of a count above zero from which rows are taken to exist
 JUST_BELOW, BELOW = 31 / 32, 7 / 8
+_NUMBERS = "Pass bounds such as low=-1.0 and high=1.0, and a radius, bias and bias_deviation from 0 on."
+_End = Annotated[float, is_between(-1e300, 1e300, _NUMBERS)]
+_Size = Annotated[float, is_between(0.0, 1e300, _NUMBERS)]
 
 
 @register("mean_noise")
@@ -64,40 +67,30 @@ class MeanNoise(NoisySums):
 
     noise: ClassVar[LawName] = "gaussian"  # type: ignore[misc]  # a field of others
 
-    epsilon: float
-    delta: float
-    sensitivity: float
-    scale: float
-    steps: tuple[float, ...]
-    offsets: tuple[float, ...] = ()
+    epsilon: Epsilon
+    delta: Delta
+    sensitivity: Annotated[float, is_positive("Pass the l2 distance of neighbours, in steps.")]
+    scale: SumScale
+    steps: Reals
+    offsets: Reals = ()
     _: KW_ONLY
-    neighbours: Neighbours
-    unit: str = "one row"
-    low: float = -1e300
-    high: float = 1e300
-    radius: float = 0.0
-    bias: float = 0.0
-    bias_deviation: float = 0.0
-    stated: bool = True
-    centres: tuple[float, ...] = ()
-    spreads: tuple[float, ...] = ()
+    neighbours: Relation
+    unit: Unit = "one row"
+    low: _End = -1e300
+    high: _End = 1e300
+    radius: _Size = 0.0
+    bias: _Size = 0.0
+    bias_deviation: _Size = 0.0
+    stated: Annotated[bool, is_choice(False, True)] = True
+    centres: Reals = ()
+    spreads: Reals = ()
 
     def __post_init__(self) -> None:
-        self._check_shared()
-        hint = "Pass the l2 distance of neighbours, in steps."
-        checked: dict[str, Any] = {"sensitivity": validate.positive("sensitivity", self.sensitivity, hint=hint)}
-        hint = "Pass bounds such as low=-1.0 and high=1.0, and a radius, bias and bias_deviation from 0 on."
-        for name in ("low", "high", "radius", "bias", "bias_deviation"):
-            least = -1e300 if name in ("low", "high") else 0.0
-            checked[name] = validate.between(name, getattr(self, name), least, 1e300, hint=hint)
-        if not checked["low"] < checked["high"]:
-            raise InvalidValue(f"low is not below high. {hint}")
-        if not isinstance(self.stated, bool):
-            raise InvalidType("stated must be True or False.")
-        centres, spreads = (check_reals(name, getattr(self, name)) for name in ("centres", "spreads"))
-        if {len(centres), len(spreads)} - {0, self.size} or min(spreads, default=0.0) < 0:
+        super().__post_init__()
+        if not self.low < self.high:
+            raise InvalidValue(f"low is not below high. {_NUMBERS}")
+        if {len(self.centres), len(self.spreads)} - {0, self.size} or min(self.spreads, default=0.0) < 0:
             raise InvalidValue("centres and spreads must have one number per coordinate, and no negative spread.")
-        validate.store(self, centres=centres, spreads=spreads, **checked)
 
     def __repr__(self) -> str:
         return f"<mean noise, {self.size:,} means, radius {self.radius:.4g}, {self.guarantee}>"

@@ -29,7 +29,7 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -41,10 +41,11 @@ from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import ball, lower, upper
 from dpsieve.numbers.estimate import Estimating
 from dpsieve.privacy.certificate import Certificate, formula
+from dpsieve.privacy.guarantee import Unit
 from dpsieve.randomness.noise import LARGEST_SCALE, discrete_laplace, rounded_gaussian
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints
-from dpsieve.validate import Neighbours
+from dpsieve.validate import Delta, Epsilon, Neighbours, Relation, is_between, is_choice
 
 LawName = Literal["gaussian", "laplace"]
 LawChoice = LawName | Literal["auto"]
@@ -87,6 +88,25 @@ LAWS: dict[LawName, Law] = {
 }
 
 
+def check_reals(values: Any, name: str) -> tuple[float, ...]:
+    """Return public numbers as a tuple of floats."""
+    values = values.tolist() if isinstance(values, np.ndarray) else values
+    if not isinstance(values, tuple | list) or not set(map(type, values)) <= {int, float} or len(values) > _MOST_SUMS:
+        raise InvalidType(f"{name} must be a tuple of numbers. Pass one per sum.")
+    try:
+        numbers = tuple(map(float, values))
+    except OverflowError:
+        raise InvalidValue(f"{name} holds a number too large for a float. Pass smaller ones.") from None
+    if not all(map(math.isfinite, numbers)):
+        raise InvalidValue(f"{name} holds a number that is not finite. Pass finite ones.")
+    return numbers
+
+
+Reals = Annotated[tuple[float, ...], check_reals]
+_SCALE = "Pass a noise scale in steps, from 2 to 10^9."
+SumScale = Annotated[float, is_between(SMALLEST_SUM_SCALE, LARGEST_SCALE, _SCALE)]
+
+
 class NoisySums(Estimating):
     """Noise of one scale on sums of whole numbers; see the head of this module.
 
@@ -108,18 +128,12 @@ class NoisySums(Estimating):
     unit: str
     noise: LawName
 
-    def _check_shared(self) -> None:
-        """Check and store the fields that all kinds share."""
-        hint = "Pass a noise scale in steps, from 2 to 10^9."
-        scale = validate.between("scale", self.scale, SMALLEST_SUM_SCALE, LARGEST_SCALE, hint=hint)
-        steps, offsets = check_reals("steps", self.steps), check_reals("offsets", self.offsets)
-        if not steps or min(steps) < 0 or max(steps) == 0:
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.steps or min(self.steps) < 0 or max(self.steps) == 0:
             raise InvalidValue("steps must not be negative, nor all zero. Pass the value of one step in each sum.")
-        if offsets and len(offsets) != len(steps):
+        if self.offsets and len(self.offsets) != len(self.steps):
             raise InvalidValue("offsets and steps differ in length. Pass one offset per sum, or none.")
-        promise = self.guarantee
-        validate.store(self, epsilon=promise.epsilon, delta=promise.delta, neighbours=promise.neighbours)
-        validate.store(self, scale=scale, steps=steps, offsets=offsets, unit=promise.unit)
         if self.noise == "gaussian":
             positive_delta(self.delta)
         else:
@@ -217,21 +231,19 @@ class ScaledNoise(NoisySums):
         epsilon, delta, scale, steps, offsets, neighbours, unit: see `NoisySums`.
     """
 
-    epsilon: float
-    delta: float
+    epsilon: Epsilon
+    delta: Delta
     changes: tuple[int, ...]
-    scale: float
-    steps: tuple[float, ...]
-    offsets: tuple[float, ...] = ()
+    scale: SumScale
+    steps: Reals
+    offsets: Reals = ()
     _: KW_ONLY
-    noise: LawName
-    neighbours: Neighbours
-    unit: str = "one row"
+    noise: Annotated[LawName, is_choice(*LAWS)]
+    neighbours: Relation
+    unit: Unit = "one row"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.noise, str) or self.noise not in LAWS:
-            raise InvalidValue(f"noise is not known. Choose one of {', '.join(LAWS)}.")
-        self._check_shared()
+        super().__post_init__()
         given: Any = self.changes
         if not isinstance(given, tuple | list) or not set(map(type, given)) <= {int}:
             raise InvalidType("changes must be a tuple of whole numbers: how far a unit moves each sum, in steps.")
@@ -277,20 +289,6 @@ class ScaledNoise(NoisySums):
     def _coarser(self, change: int, count: int) -> Spend:
         k = max(1, math.ceil(change / _COARSE)) if change > _COARSE**2 else 1
         return DiscreteLaplace(lower(lambda: ball(self.scale) / k), -(-change // k), count)
-
-
-def check_reals(name: str, values: Any) -> tuple[float, ...]:
-    """Return public numbers as a tuple of floats."""
-    values = values.tolist() if isinstance(values, np.ndarray) else values
-    if not isinstance(values, tuple | list) or not set(map(type, values)) <= {int, float} or len(values) > _MOST_SUMS:
-        raise InvalidType(f"{name} must be a tuple of numbers. Pass one per sum.")
-    try:
-        numbers = tuple(map(float, values))
-    except OverflowError:
-        raise InvalidValue(f"{name} holds a number too large for a float. Pass smaller ones.") from None
-    if not all(map(math.isfinite, numbers)):
-        raise InvalidValue(f"{name} holds a number that is not finite. Pass finite ones.")
-    return numbers
 
 
 def check_moment(p: object) -> float:

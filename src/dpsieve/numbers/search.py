@@ -27,19 +27,19 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from statistics import NormalDist
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from dpsieve import validate
-from dpsieve.accounting.curves import gaussian_delta, gaussian_epsilon, positive_delta
+from dpsieve.accounting.curves import PositiveDelta, gaussian_delta, gaussian_epsilon
 from dpsieve.accounting.spends import DiscreteLaplace, Gaussian, Spend
 from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import ball, upper
 from dpsieve.numbers.grid_quantiles import UNCERTAIN, DyadicGrid, GridQuantiles, sensitivity
 from dpsieve.privacy.certificate import Certificate, formula
-from dpsieve.privacy.guarantee import Guarantee
+from dpsieve.privacy.guarantee import Guarantee, Unit
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.randomness.noise import (
     LARGEST_SCALE,
@@ -51,11 +51,10 @@ from dpsieve.randomness.noise import (
 )
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints
-from dpsieve.validate import Neighbours
+from dpsieve.validate import Epsilon, Neighbours, is_text, is_whole
 
 RANK_NOISE = 2.0**29
 """The deviation of the noise on ranks in units of its own: the same for all budgets, so that its table is made once."""
-_MOST_COMPARISONS = 10**9
 _HEAVIEST = 2**40
 _BUDGET = "Pass a larger budget."
 
@@ -185,22 +184,12 @@ class NoisyRanks(Mechanism):
 
     neighbours: ClassVar[str] = "replace"
 
-    epsilon: float
-    delta: float
-    comparisons: int
-    weight: int
-    purpose: str = "ranks"
-    unit: str = "one row"
-
-    def __post_init__(self) -> None:
-        promise = Guarantee(self.epsilon, positive_delta(self.delta), "replace", self.unit)
-        hint = "Pass the number of compared ranks, such as 20."
-        count = validate.whole("comparisons", self.comparisons, low=1, high=_MOST_COMPARISONS, hint=hint)
-        hint = "Pass the weight of a row beside noise of 2^29, such as 2^24."
-        weight = validate.whole("weight", self.weight, low=1, high=_HEAVIEST, hint=hint)
-        purpose = validate.text("purpose", self.purpose, hint="Pass text such as 'radius'.")
-        validate.store(self, epsilon=promise.epsilon, delta=promise.delta, unit=promise.unit)
-        validate.store(self, comparisons=count, weight=weight, purpose=purpose)
+    epsilon: Epsilon
+    delta: PositiveDelta
+    comparisons: Annotated[int, is_whole(1, 10**9, "Pass the number of compared ranks, such as 20.")]
+    weight: Annotated[int, is_whole(1, _HEAVIEST, "Pass the weight of a row beside noise of 2^29, such as 2^24.")]
+    purpose: Annotated[str, is_text("Pass text such as 'radius'.")] = "ranks"
+    unit: Unit = "one row"
 
     @classmethod
     def within(cls, squares: int, comparisons: int, purpose: str, *, delta: float, unit: str) -> "NoisyRanks":
