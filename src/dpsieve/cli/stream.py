@@ -177,7 +177,7 @@ def _opened(
 def _check_budget(epsilon: float, delta: float, counters: int, options: dict[str, Any]) -> "LaplaceSketch":
     """Return the mechanism of one sketch; refuse a budget that none fits or the ledger cannot pay."""
     from dpsieve.sketches.laplace_noise import NoisySketch
-    from dpsieve.sketches.releasing import Universe
+    from dpsieve.sketches.sketch import Universe
     from dpsieve.sketches.summed_noise import SummedSketch
 
     many = options.get("items_per_unit", 1)

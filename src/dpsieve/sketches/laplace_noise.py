@@ -41,10 +41,10 @@ from dpsieve.privacy.guarantee import unit_words
 from dpsieve.privacy.mechanism import Counting, Drawn, Outcome, Reader, Reading, check_tokens, only_number
 from dpsieve.randomness.noise import discrete_laplace, laplace_scale
 from dpsieve.randomness.source import Source
-from dpsieve.sketches.sketch import MOST_COUNTERS
 from dpsieve.types import Floats, Ints
 from dpsieve.validate import Delta, check_budget, is_whole, positive_epsilon
 
+MOST_COUNTERS = 2**24
 MISSED = 0.05
 """The probability that any interval of a release misses."""
 MOST_LOST = 2**62

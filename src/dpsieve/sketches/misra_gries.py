@@ -31,9 +31,16 @@ from dpsieve.locks import OneThread
 from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.publication.release import Release
 from dpsieve.randomness.source import Source, resolve
-from dpsieve.sketches.laplace_noise import NoisySketch
-from dpsieve.sketches.releasing import Universe, release_over, release_table
-from dpsieve.sketches.sketch import MOST_COUNTERS, MOST_ITEMS, Sketch, State, Table
+from dpsieve.sketches.laplace_noise import MOST_COUNTERS, NoisySketch
+from dpsieve.sketches.sketch import (
+    MOST_ITEMS,
+    Sketch,
+    State,
+    Table,
+    Universe,
+    release_over,
+    release_table,
+)
 from dpsieve.sketches.summed_noise import MOST_SOURCES, RoundedSketch, SummedSketch
 from dpsieve.types import Ints, Words
 from dpsieve.values.columns import PLAIN, Kind, check_kind, column_of_items, kind_of_type, one_item, plain_items

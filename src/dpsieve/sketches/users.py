@@ -24,10 +24,10 @@ from dpsieve.locks import OneThread
 from dpsieve.privacy.ledger import AnyLedger
 from dpsieve.publication.release import Release
 from dpsieve.randomness.source import Source
+from dpsieve.sketches.laplace_noise import MOST_COUNTERS
 from dpsieve.sketches.misra_gries import add_tables, common_shape, positive
 from dpsieve.sketches.one_sided_noise import OneSidedSketch
-from dpsieve.sketches.releasing import release_table
-from dpsieve.sketches.sketch import MOST_COUNTERS, MOST_ITEMS, Sketch, State, Table
+from dpsieve.sketches.sketch import MOST_ITEMS, Sketch, State, Table, release_table
 from dpsieve.types import Ints
 from dpsieve.values.columns import check_kind, column_of_items, converted, is_sound, kind_of_type, plain_items
 

@@ -22,8 +22,7 @@ from dpsieve.publication.release import Release
 from dpsieve.randomness.source import Source
 from dpsieve.sketches.misra_gries import MisraGries, common_shape, positive
 from dpsieve.sketches.one_sided_noise import OneSidedSketch
-from dpsieve.sketches.releasing import Universe, release_over, release_table
-from dpsieve.sketches.sketch import Table
+from dpsieve.sketches.sketch import Table, Universe, release_over, release_table
 from dpsieve.sketches.summed_noise import SummedSketch
 from dpsieve.sketches.users import bounded_merge
 

@@ -21,8 +21,7 @@ from dpsieve.publication.release import Release
 from dpsieve.randomness.source import Source
 from dpsieve.sketches.laplace_noise import NoisySketch, SketchReader
 from dpsieve.sketches.one_sided_noise import OneSidedSketch
-from dpsieve.sketches.releasing import release_table
-from dpsieve.sketches.sketch import Table
+from dpsieve.sketches.sketch import Table, release_table
 from dpsieve.types import Floats, Ints
 from dpsieve.values.columns import plain_items
 from dpsieve.values.keys import refuse_equal, refuse_set
