@@ -2,18 +2,9 @@
 
 A mechanism sees max(0, n - shift) in place of each count n, where shift = (min_units - 1) * max_rows is the largest
 count that fewer units can make, and what it reports is read as n again. So row n is row n - shift of the mechanism,
-moved up by shift, and rows 0 to shift are 'nothing'.
-
-Proof of privacy. n -> max(0, n - shift) does not decrease, and moves two counts no further apart. Where one unit more
-raises at most m counts, each by at most r, it raises at most m of the new counts, each by at most r, and lowers none.
-So neighbours are mapped to neighbours (or to equal counts) of the mechanism, and its guarantee is that of the whole.
-The floor is inside the mechanism: a key that is held by min_units units is reported as rarely as one of a single unit
-is without a floor. A cut at the true count after the draw would report it nearly always, and never with one unit less.
-
-Proof of optimality. Let K be a mechanism for one key that reports nothing up to `shift`. Its rows shift, shift + 1, ...
-are rows 0, 1, ... of a mechanism without a floor: the first is 'nothing', and adjacent rows keep the same promise. So
-whatever is best without a floor (the probability of a report at every count, the order of any two keys) is best with
-one, `shift` higher.
+moved up by shift, and rows 0 to shift are 'nothing'. The map does not decrease and moves two counts no further apart,
+so neighbours are mapped to neighbours, or to equal counts, and the guarantee is that of the mechanism. Whatever is best
+without a floor is best with one, `shift` higher. Proofs: docs/background/rows.md#a-hard-floor.
 """
 
 from dataclasses import KW_ONLY, dataclass, replace

@@ -16,14 +16,9 @@ numbers with the noise of `ScaledNoise`, whose proof of privacy applies; everyth
 The mean is middle + S/N for the noisy sum S and the noisy count N. Its error is (e - t f)/N, up to a factor that tends
 to 1, for the noises e of S and f of N, and t the distance of the true mean from the middle. The split minimises
 E|e|^2 + t^2 E|f|^2 at t = half of the half-width (Lemmas 4.8 and 4.11 of the thesis, with the count as one more
-coordinate of that range). The interval is Fieller's: S - t N = e - t f at the true t, so that
-
-    {t : |S - t N| <= z sqrt(Var e + t^2 Var f)}
-
-contains it with 95 %, for every N: exactly for Gaussian noise with z = 1.96. The sum of two independent Laplace
-variables exceeds ln(20)/sqrt(2) of its deviations with at most 5 %, where one of them is 0, and less otherwise. Values
-are clipped to the bounds, which moves S towards every possible t. The set is an interval where N^2 > z^2 Var f;
-elsewhere none is stated.
+coordinate of that range). The interval is Fieller's, {t : |S - t N| <= z sqrt(Var e + t^2 Var f)}, with 95 % for every
+N: exactly for Gaussian noise with z = 1.96. The sum of two independent Laplace variables exceeds ln(20)/sqrt(2) of its
+deviations with at most 5 %. The set is an interval where N^2 > z^2 Var f; elsewhere none is stated.
 """
 
 import math
