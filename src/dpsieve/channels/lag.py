@@ -202,6 +202,14 @@ class LagRows(Rows):
         return split_words(list(self._sums()))
 
     @cached_property
+    def _shares(self) -> Floats:
+        """The same as floats."""
+        return fraction(*self.totals)
+
+    def reported(self, frequencies: Ints) -> Floats:
+        return self._shares[np.minimum(frequencies, self.last)]
+
+    @cached_property
     def spread(self) -> int:  # type: ignore[override]
         """See `TokenLaw.spread`."""
         return -(-max(self.lag.edges[-1], -self.lag.edges[0]) // self.resolution)

@@ -160,8 +160,9 @@ class _Estimate:
     def at_once(self, halves: Halves) -> Iterator[tuple[Way, _Estimates]]:
         """Yield every bound, reported and counted in one step."""
         measured = _log_halves(self.epsilon, self.delta, halves)
-        for keys in CANDIDATES:
-            half, share = math.exp(np.interp(math.log(keys), np.log(_MEASURED), measured)), self.smooth_share(keys)
+        shares = list(map(self.smooth_share, CANDIDATES))
+        for keys, share in zip(CANDIDATES, shares, strict=True):
+            half = math.exp(np.interp(math.log(keys), np.log(_MEASURED), measured))
             noise = min(self.one_key * math.sqrt(keys), 1.4 * keys / self.epsilon)
             least = half * (1.08 + 0.07 * math.log(keys)) if keys > 1 else half
             dropped = self._dropped(keys)
