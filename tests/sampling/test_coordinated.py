@@ -17,8 +17,8 @@ from helpers.statistical import assert_counts, assert_follows, binomial_band
 import dpsieve as ds
 from dpsieve.errors import DpsieveError, InvalidValue, UnreadableData
 from dpsieve.randomness.coins import uniform_below
-from dpsieve.randomness.keyed_hash import keyed_words
 from dpsieve.sampling import candidates, custom, everything, new_salt, ppswor, priority
+from dpsieve.sampling.sample import keyed_words
 
 KEYS, COUNTS = ["tea", "milk", "salt", "rice", "mate"], [40, 3, 9, 1, 15]
 SCHEMES = [ppswor(0.08), priority(0.05), ppswor(0.2, 0.5), priority(0.004, 2.0), custom([0.2, 0.3, 0.9]), everything()]

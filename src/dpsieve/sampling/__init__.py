@@ -1,7 +1,6 @@
 """Sampling schemes and samples of counted keys. Samples are not private: a channel makes them so."""
 
-from dpsieve.randomness.keyed_hash import new_salt
-from dpsieve.sampling.sample import Sample, candidates
+from dpsieve.sampling.sample import Sample, candidates, new_salt
 from dpsieve.sampling.schemes import Scheme, custom, everything, ppswor, priority, scheme_from_json
 
 __all__ = [

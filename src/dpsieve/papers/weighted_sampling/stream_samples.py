@@ -27,11 +27,10 @@ from dpsieve.errors import InvalidValue
 from dpsieve.exact import floor_words
 from dpsieve.locks import OneThread
 from dpsieve.randomness.coins import bernoulli, uniform_below
-from dpsieve.randomness.keyed_hash import MARK
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.randomness.tables import LazyUniform
 from dpsieve.sampling.monotone import one_minus_exp
-from dpsieve.sampling.sample import Sample
+from dpsieve.sampling.sample import MARK, Sample
 from dpsieve.sampling.schemes import Threshold
 from dpsieve.types import Floats, Ints
 from dpsieve.values.columns import Kind, check_kind, kind_of_type, plain_items
