@@ -7,8 +7,7 @@ import pytest
 from helpers.statistical import binomial_band
 
 from dpsieve.errors import DpsieveError, InvalidValue
-from dpsieve.noise.amount_bounds import AmountBounds, bins_of
-from dpsieve.noise.rest import Rest
+from dpsieve.noise.rest_and_bounds import AmountBounds, Rest, bins_of
 from dpsieve.noise.totals import GRID, RawTotal, Total
 from dpsieve.privacy.mechanism import from_json
 from dpsieve.randomness.source import SystemSource

@@ -35,10 +35,9 @@ from dpsieve.jobs.preview import Preview
 from dpsieve.jobs.run import Plan
 from dpsieve.jobs.table import ALL_KEYS, Table, check_columns
 from dpsieve.jobs.table_request import SHARE_FOR_BOUNDS, SHARE_FOR_REST, TableRequest
-from dpsieve.noise.amount_bounds import AmountBounds
 from dpsieve.noise.key_totals import KeyTotals, half_published, key_totals
 from dpsieve.noise.keys_per_unit import Sizes
-from dpsieve.noise.rest import Rest
+from dpsieve.noise.rest_and_bounds import AmountBounds, Rest
 from dpsieve.noise.totals import RawTotal, Total
 from dpsieve.privacy.guarantee import Contribution, Guarantee
 from dpsieve.privacy.mechanism import Composed, Mechanism, Outcome, Use, remaining
