@@ -6,8 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpsieve.discovery.find_then_count import find_then_count
-from dpsieve.discovery.find_then_measure import FindThenMeasure, find_then_measure
+from dpsieve.discovery.find_then_count import FindThenMeasure, find_then_count, find_then_measure
 from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import DpsieveError, NotCertified
 from dpsieve.noise.totals import GRID, Total

@@ -17,7 +17,7 @@ import numpy as np
 
 from dpsieve import validate
 from dpsieve.channels.channel import ReportedCounts
-from dpsieve.discovery.find_then_measure import FindThenMeasure, MeasuredReader
+from dpsieve.discovery.find_then_count import FindThenMeasure, MeasuredReader
 from dpsieve.display import html_table
 from dpsieve.errors import InvalidType, InvalidValue, NotCertified
 from dpsieve.estimation.estimators import middles

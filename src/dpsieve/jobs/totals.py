@@ -7,7 +7,7 @@ delta; a row for the rest. All but the third are pure, so epsilons add up, whate
 Keys, counts and totals come from one of two mechanisms:
 
 - at once: one noise on the count and the sums together, and a threshold (`noise.key_totals`), once per key of a unit;
-- two steps: keys are selected, then measured with Gaussian noise (`discovery.find_then_measure`).
+- two steps: keys are selected, then measured with Gaussian noise (`discovery.find_then_count`).
 
 Their expected errors follow from public numbers, and from the private choice of the bound. Let h be the frequency that
 is published half of the time, and s the deviation of a centred sum in half widths. The number of keys falls about with
@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpsieve.discovery.find_then_measure import FindThenMeasure, find_then_measure
+from dpsieve.discovery.find_then_count import FindThenMeasure, find_then_measure
 from dpsieve.engines.true_data import Counted, CountedByBound, FromPairs, Pairs
 from dpsieve.errors import InvalidValue, NotCertified
 from dpsieve.exact.balls import ball, lower

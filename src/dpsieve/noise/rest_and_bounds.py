@@ -1,19 +1,20 @@
 """What comes before and after totals per key: private bounds of amounts, and one row about all that is withheld.
 
-**Bounds**, from a private histogram on a logarithmic scale. Each unit adds 1 to one of 119 bins: that of what it adds to one of its keys, which the salt chooses. The bins are zero,
-and from 2^j to 2^(j+1) steps of 2^-20 for j = 0, ..., 58, on both sides of zero: a public list. Discrete Laplace noise
-of scale 1/epsilon on every bin makes the histogram epsilon-private when one unit is added or removed (Ghosh,
-Roughgarden and Sundararajan 2012).
+**Bounds**, from a private histogram on a logarithmic scale. Each unit adds 1 to one of 119 bins: that of what it adds
+to one of its keys, which the salt chooses. The bins are zero, and from 2^j to 2^(j+1) steps of 2^-20 for j = 0, ...,
+58, on both sides of zero: a public list. Discrete Laplace noise of scale 1/epsilon on every bin makes the histogram
+epsilon-private when one unit is added or removed (Ghosh, Roughgarden and Sundararajan 2012).
 
 The bounds are post-processing: they enclose zero, if the column is added up, and every bin that more units are in than
 noise explains, ln(119/0.02)/epsilon; of those at the upper end, all but one unit in 500 stay below. So a bound is never
 one that noise alone suggests, and too few units to be noticed are clipped. Where no bin is filled, the fullest one
 counts.
 
-**The rest**: pairs of units and keys that are not published, and their totals, as noisy numbers. Which keys are published is an output of the mechanism before. Given those, a unit has at most m pairs with other keys
-that count, and adds to each centred sum at most 1 per pair, in half widths. So the vector of the number of pairs and of
-the centred sums moves by a point of the cube [-m, m]^(k+1), and noise of `randomness.noise` with scale m/epsilon makes
-it epsilon-private. No threshold: it is one row, which is always there.
+**The rest**: pairs of units and keys that are not published, and their totals, as noisy numbers. Which keys are
+published is an output of the mechanism before. Given those, a unit has at most m pairs with other keys that count, and
+adds to each centred sum at most 1 per pair, in half widths. So the vector of the number of pairs and of the centred
+sums moves by a point of the cube [-m, m]^(k+1), and noise of `randomness.noise` with scale m/epsilon makes it
+epsilon-private. No threshold: it is one row, which is always there.
 """
 
 import math
