@@ -84,7 +84,7 @@ class RandomnessError(DpsieveError, RuntimeError):
 class PrivacyWarning(UserWarning):
     """A valid request with weak protection.
 
-    The release goes on. Read the sentence, and change the request if that is not what you mean.
+    The release continues. Read the sentence, and change the request if that is not what you mean.
     """
 
 

@@ -229,6 +229,6 @@ def _counting(*, quiet: bool) -> Iterator[Callable[[int], None]]:
             nonlocal total
             total += more
             rate = total / max(time.monotonic() - start, 1e-3)
-            bar.update(task, description=f"reading {rate / 1e6:.1f} million items a second")  # the total is a secret
+            bar.update(task, description=f"reading {rate / 1e6:.1f} million items per second")  # the total is a secret
 
         yield advance

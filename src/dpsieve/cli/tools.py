@@ -16,7 +16,7 @@ from dpsieve.errors import InvalidValue
 def plan(
     appear: Annotated[
         str | None,
-        typer.Option(metavar="UNITS:PROBABILITY", help="A key of so many units is published with this probability."),
+        typer.Option(metavar="UNITS:PROBABILITY", help="A key of this many units is published with this probability."),
     ] = None,
     count_within: Annotated[
         str | None,
@@ -26,7 +26,7 @@ def plan(
         str | None,
         typer.Option(
             metavar="UNITS:DISTANCE:PROBABILITY",
-            help="The mean of a published key of so many units is within the distance with this probability.",
+            help="The mean of a published key of this many units is within the distance with this probability.",
         ),
     ] = None,
     sums: Annotated[
@@ -88,7 +88,7 @@ def plan(
 
 
 def _numbers(option: str, text: str | None, example: str) -> Any:
-    """Return the numbers between colons, of which the first is whole."""
+    """Return the numbers between colons; the first is a whole number."""
     if text is None:
         return None
     first, *others = text.split(":")

@@ -341,7 +341,7 @@ NOT_WRITTEN = (".tsv", ".json", ".xlsx", ".xls", ".ods", ".txt", ".gz", ".zip", 
 
 
 def write_table(made: "Publication", path: str | os.PathLike[str], answers: pa.Table | None = None) -> Path:
-    """Write the table, or answers from it, to a file, in the format that its name tells, whole or not at all."""
+    """Write the table, or answers from it, to a file, in the format that its name implies, whole or not at all."""
     return write_file(path, CONTENT[Path(path).suffix.lower()](file_table(made, answers)))
 
 

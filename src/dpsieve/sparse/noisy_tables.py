@@ -177,7 +177,7 @@ class MaxProjection(GridMechanism, Embedding):
         return mixed if value >= 0 else Errors.of(-mixed.values, mixed.masses)
 
     def _missed(self, cells: int, others: int) -> float:
-        """Return the probability that no other entry is in any of so many cells."""
+        """Return the probability that no other entry is in any of this many cells."""
         return float(others == 0) if self.places <= cells else math.exp(others * math.log1p(-cells / self.places))
 
     def _answers(self, stored: float, value: float) -> Errors:
