@@ -103,7 +103,7 @@ def test_damage_is_noticed(tmp_path, damage):
 KILLED = """
 import os, signal, sys, dpsieve as ds
 from pathlib import Path
-from dpsieve.publication import folders
+from dpsieve.publication import files
 
 def die(*args, **kwargs):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -114,14 +114,14 @@ def killed_in(step, release):
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
         return
     if step == "write_table":
-        folders.pq.write_table = die
+        files.pq.write_table = die
     elif step == "rename":
         Path.rename = die
     elif isinstance(step, int):  # the number of the file that is forced to disk
-        force, calls = folders.flush, []
-        folders.flush = lambda path: calls.append(path) or (die() if len(calls) == step else force(path))
+        force, calls = files.flush, []
+        files.flush = lambda path: calls.append(path) or (die() if len(calls) == step else force(path))
     else:
-        setattr(folders, step, die)
+        setattr(files, step, die)
     release.save(Path(sys.argv[1], str(step)))
     os._exit(1)
 """

@@ -10,7 +10,7 @@ import pytest
 from publication.fuzzing import Saved, damaged_bytes, damaged_record, damaged_table, releases
 
 from dpsieve.privacy.mechanism import from_json
-from dpsieve.publication import folders, publication
+from dpsieve.publication import files, publication
 
 RECORDS, TABLES, BYTES = 25, 15, 10  # cases for each of 26 publications
 
@@ -30,7 +30,7 @@ def quick(monkeypatch):
         return from_json(json.loads(text))
 
     monkeypatch.setattr(publication, "from_json", lambda data: made(json.dumps(data)))
-    monkeypatch.setattr(folders, "flush", lambda path: None)
+    monkeypatch.setattr(files, "flush", lambda path: None)
 
 
 @pytest.fixture(autouse=True)

@@ -178,7 +178,7 @@ def test_numbers_with_control_characters_in_names_or_notes(tmp_path, odd):
         ds.sum(pa.table({"a": [1.0], odd: [2.0]}), column=["a", odd], privacy_unit="row", bounds=(0, 1), rho=1.0)
 
 
-@pytest.mark.parametrize("where", ["publication.from_json", "folders.read_json", "folders.read_table"])
+@pytest.mark.parametrize("where", ["publication.from_json", "files.read_json", "files.read_table"])
 def test_claims_of_more_memory_than_there_is(saved, monkeypatch, where):
     def too_much(*_):
         raise MemoryError

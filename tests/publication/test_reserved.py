@@ -100,18 +100,18 @@ TERMINATED = """
 import os, signal, sys
 import pyarrow as pa
 import dpsieve as ds
-from dpsieve.publication import folders
+from dpsieve.publication import files
 
 def terminate(*_):
     os.kill(os.getpid(), signal.SIGTERM)
 
 made = ds.channels.optimal(1.0, 1e-8).release(["tea"], [500])
-folders.flush = folders.os.fsync = terminate
+files.flush = files.os.fsync = terminate
 
 def early():
     # A signal as soon as the hidden folder is made, before its lock.
-    real = folders.Path.mkdir
-    folders.Path.mkdir = lambda *given, **options: (real(*given, **options), terminate())
+    real = files.Path.mkdir
+    files.Path.mkdir = lambda *given, **options: (real(*given, **options), terminate())
     made.save("x")
 
 batch = pa.table({"key": ["tea"], "count": [900]})
@@ -136,17 +136,17 @@ def test_a_terminated_process_leaves_nothing(tmp_path, what):
 AT_EACH_STEP = """
 import contextlib, os, shutil, signal, sys
 from dpsieve import locks
-from dpsieve.publication import folders
+from dpsieve.publication import files
 
-FILES, NUMBER = {contextlib.__file__, folders.__file__, locks.__file__}, getattr(signal, sys.argv[1])
+FILES, NUMBER = {contextlib.__file__, files.__file__, locks.__file__}, getattr(signal, sys.argv[1])
 
 def child(step):
-    steps, place = 0, folders.Reserved("x")
+    steps, place = 0, files.Reserved("x")
 
     def trace(frame, event, argument):
         nonlocal steps
         # An interpreter that is not traced looks for signals before it returns, not as it does.
-        returns = event == "return" and frame.f_code is folders.Reserved.__enter__.__code__
+        returns = event == "return" and frame.f_code is files.Reserved.__enter__.__code__
         if frame.f_code.co_filename in FILES and not returns:
             steps += 1
             if steps == step:

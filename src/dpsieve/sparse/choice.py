@@ -211,7 +211,7 @@ class VectorRequest(Checked):
 
         Small is about twice the noise 1/epsilon, and middling 12 times: below where entries are listed by name.
         """
-        other = self.variant == "auto" and not self.signed and self.alpha is None
+        other = self.variant == "auto" and self.alpha is None
         tried = [made for variant in (self.chosen, *["max_projection"] * other) for made in self.try_cells(variant)]
         largest = self._largest_value or 2 * max(made.largest for made in tried)
         step = 1 / self.epsilon if self.neighbours == "l1" else max(1.0, 1 // self.epsilon)
