@@ -8,8 +8,8 @@ from helpers.exact_neighbours import rounded_delta
 
 from dpsieve.discovery.renyi import renyi_selection, two_rounds
 from dpsieve.discovery.selector import make_selector
-from dpsieve.discovery.weighted_gaussian import weighted_gaussian
 from dpsieve.engines.true_data import Pairs
+from dpsieve.papers.missing_mass.weighted_gaussian import weighted_gaussian
 from dpsieve.randomness import SystemSource
 
 EPSILON, DELTA = 1.0, 0.05

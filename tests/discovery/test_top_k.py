@@ -14,11 +14,11 @@ from dpsieve.accounting.exponential_picks import lemma_epsilon, picks_delta, pic
 from dpsieve.discovery.picks import TopKeys, _counts_mu, _deviations, top_keys
 from dpsieve.discovery.renyi import renyi_selection, two_rounds
 from dpsieve.discovery.selector import Selector
-from dpsieve.discovery.weighted_gaussian import weighted_gaussian
 from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidType, InvalidValue, NotCertified
 from dpsieve.jobs.discover import SHARES_OF_TOP_K
 from dpsieve.papers.missing_mass.algorithms import limited_domain, paper_top_keys
+from dpsieve.papers.missing_mass.weighted_gaussian import weighted_gaussian
 from dpsieve.privacy import Approximate, Composition
 from dpsieve.privacy.certificate import formula
 from dpsieve.privacy.mechanism import from_json

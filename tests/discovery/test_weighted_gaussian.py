@@ -13,16 +13,16 @@ from scipy import integrate, stats
 from scipy.special import ndtr as phi
 
 from dpsieve.accounting.curves import gaussian_sigma
-from dpsieve.discovery.weighted_gaussian import (
+from dpsieve.engines.true_data import Pairs
+from dpsieve.errors import DpsieveError, NotCertified
+from dpsieve.papers.missing_mass.algorithms import paper_threshold, paper_weighted_gaussian
+from dpsieve.papers.missing_mass.weighted_gaussian import (
     _delta,
     exposures,
     sizes_delta,
     weighted_gaussian,
     whole_delta,
 )
-from dpsieve.engines.true_data import Pairs
-from dpsieve.errors import DpsieveError, NotCertified
-from dpsieve.papers.missing_mass.algorithms import paper_threshold, paper_weighted_gaussian
 from dpsieve.privacy import Composition
 from dpsieve.privacy.mechanism import from_json
 from dpsieve.randomness import gaussian_test

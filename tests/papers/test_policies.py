@@ -10,11 +10,11 @@ import pytest
 from discovery.neighbours import alone, assert_rate, by_key, difference, divergence, outcomes, worst_of
 from scipy import stats
 
-from dpsieve.discovery.weighted_gaussian import weighted_gaussian
 from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import DpsieveError, NotCertified
 from dpsieve.papers.missing_mass.policies import STEPS, policy_gaussian, policy_greedy
 from dpsieve.papers.missing_mass.policy_loops import descend, fill_in_order
+from dpsieve.papers.missing_mass.weighted_gaussian import weighted_gaussian
 from dpsieve.privacy import Composition
 from dpsieve.privacy.mechanism import from_json
 from dpsieve.testing import insecure_source

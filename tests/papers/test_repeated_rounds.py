@@ -8,11 +8,11 @@ from discovery.neighbours import assert_rate, by_key, divergence, outcomes, wors
 from scipy import stats
 
 from dpsieve.accounting.curves import gaussian_delta
-from dpsieve.discovery.weighted_gaussian import weighted_gaussian
 from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import DpsieveError, NotCertified
 from dpsieve.papers.missing_mass.algorithms import paper_weighted_gaussian
 from dpsieve.papers.missing_mass.repeated_rounds import repeated_rounds
+from dpsieve.papers.missing_mass.weighted_gaussian import weighted_gaussian
 from dpsieve.privacy import Composition
 from dpsieve.privacy.guarantee import Weight
 from dpsieve.privacy.mechanism import from_json

@@ -36,7 +36,7 @@ _MAKERS = {
     "renyi": ("discovery.renyi", "renyi_selection", True),
     "renyi_two_rounds": ("discovery.renyi", "two_rounds", True),
     "repeated_rounds": ("papers.missing_mass.repeated_rounds", "repeated_rounds", False),
-    "weighted_gaussian": ("discovery.weighted_gaussian", "weighted_gaussian", False),
+    "weighted_gaussian": ("papers.missing_mass.weighted_gaussian", "weighted_gaussian", False),
 }
 
 

@@ -1,7 +1,7 @@
 """Algorithms 1 to 4 as printed, and the baselines for top-k and hitting sets.
 
 T. Dick, M. Joseph and V. Raman, "Missing Mass for Differentially Private Domain Discovery" (2026). The library's own
-calibrations (`dpsieve.discovery.weighted_gaussian`, `top_keys` and `hitting_keys` of `dpsieve.discovery.picks`) keep
+calibrations (`dpsieve.papers.missing_mass.weighted_gaussian`, `top_keys` and `hitting_keys` of `dpsieve.discovery.picks`) keep
 the same guarantee with less noise; these are for comparisons.
 """
 
@@ -17,9 +17,9 @@ from dpsieve.accounting.curves import gaussian_sigma
 from dpsieve.accounting.exponential_picks import checked_picks, hitting_epsilon, lemma_epsilon, picks_epsilon
 from dpsieve.discovery.picks import HittingKeys, TopKeys, peel
 from dpsieve.discovery.selector import Selector
-from dpsieve.discovery.weighted_gaussian import WeightedGaussian
 from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidValue
+from dpsieve.papers.missing_mass.weighted_gaussian import WeightedGaussian
 from dpsieve.privacy.mechanism import remaining
 from dpsieve.randomness.picks import noisy_top
 from dpsieve.randomness.source import Source, resolve
@@ -34,7 +34,7 @@ def paper_weighted_gaussian(epsilon: float, delta: float, max_keys: int, *, unit
     """Return the weighted Gaussian mechanism (Algorithm 1) with the noise and threshold of Theorem 3.2.
 
     Half of delta is for the noise, half for the threshold (Theorem 5.1 of Gopi et al. 2020). The threshold is 5 to 8 %
-    higher than that of `dpsieve.discovery.weighted_gaussian`.
+    higher than that of `dpsieve.papers.missing_mass.weighted_gaussian`.
 
     >>> round(paper_weighted_gaussian(1.0, 1e-5, 100).threshold, 2)
     20.79

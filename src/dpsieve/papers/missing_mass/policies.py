@@ -18,10 +18,10 @@ from dpsieve.accounting.curves import gaussian_sigma
 from dpsieve.accounting.spends import Approximate, Gaussian, Spend
 from dpsieve.codec import NOT_SAVED_BY_DEFAULT, register
 from dpsieve.discovery.selector import Selector
-from dpsieve.discovery.weighted_gaussian import exposures, lowest_threshold, whole_delta
 from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import Ball, ball, first_whole, upper
+from dpsieve.papers.missing_mass.weighted_gaussian import exposures, lowest_threshold, whole_delta
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.randomness import discrete_laplace, gaussian_test
 from dpsieve.randomness.noise import laplace_scale
@@ -115,7 +115,7 @@ class PolicyGaussian(Selector):
     They have the largest gap, c > 1, so that the step has length 1 and gives each of them the same w with
     1/s <= w^2 <= 1/j, s being its number of keys; no later unit touches them, and on all others the distance is at most
     sqrt(1 - j w^2) at the step and stays so. The new keys stay silent with probability Phi((T - w)/sigma)^j, so with
-    u = 1 - j w^2 this is l = (1 - u) A of `discovery.weighted_gaussian`, where the exposure is at most
+    u = 1 - j w^2 this is l = (1 - u) A of `papers.missing_mass.weighted_gaussian`, where the exposure is at most
     A = max over 1/max_keys <= x <= 1 of -ln Phi((T - sqrt(x))/sigma) / x.
 
     Rounding. Sums are doubles, r = 2^-53. The gap, the square, s - 1 additions, the root, the quotient, the product

@@ -19,10 +19,10 @@ from dpsieve.accounting.curves import gaussian_sigma
 from dpsieve.accounting.spends import Approximate, Gaussian, Spend
 from dpsieve.codec import register
 from dpsieve.discovery.selector import Selector
-from dpsieve.discovery.weighted_gaussian import BITS, leak, select_by_noise
 from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import minimise, smallest
+from dpsieve.papers.missing_mass.weighted_gaussian import BITS, leak, select_by_noise
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.guarantee import Weight
 from dpsieve.randomness.source import Source

@@ -49,7 +49,11 @@ _SAVED = "Pass the saved one."
 
 
 def exposures(sigma: float, threshold: float, weights: Floats) -> Floats:
-    """Return -ln P[a new key of this weight does not show] for each weight."""
+    """Return -ln P[a new key of this weight does not show] for each weight.
+
+    >>> exposures(1.0, 1.0, np.array([1.0])).round(3).tolist()
+    [0.693]
+    """
     return np.asarray(-log_ndtr((threshold - weights) / sigma))
 
 
@@ -57,6 +61,9 @@ def whole_delta(epsilon: float, sigma: float, exposure: float) -> float:
     """Return delta(epsilon), rounded up, for every u in [0, 1] and every exposure up to this one.
 
     In each of 4,096 intervals of u, l is taken at its left and mu at its right end, where they are largest.
+
+    >>> f"{whole_delta(1.0, 4.0, 1e-6):.3g}"
+    '2.92e-06'
     """
     u = np.arange(_INTERVALS + 1) / _INTERVALS
     return _delta(epsilon, sigma, exposure * (1 - u[:-1]), u[1:])
@@ -67,6 +74,9 @@ def sizes_delta(epsilon: float, sigma: float, exposure: Floats) -> float:
 
     A unit with s keys, j of them new, has u = (s - j)/s and l = j/s times its exposure. Up to 64 keys all pairs (s, j)
     are checked; beyond, the largest exposure with every u.
+
+    >>> f"{sizes_delta(1.0, 4.0, np.array([1e-6, 1e-6])):.3g}"
+    '2.92e-06'
     """
     few, many = exposure[:_FEW], exposure[_FEW:]
     size, new = _pairs(len(few))
@@ -82,6 +92,10 @@ def lowest_threshold(
 
     Sigma is what the noise alone needs for delta / 1.001: less leaves no room for a threshold, and more needs a higher
     threshold (in all cases tried with a delta below a half).
+
+    >>> sigma, least = lowest_threshold(1.0, 1e-5, lambda sigma, at: whole_delta(1.0, sigma, leak(sigma, at, 1)))
+    >>> round(sigma, 2), round(least, 1)
+    (3.73, 16.9)
     """
     sigma = gaussian_sigma(epsilon, delta / 1.001, sensitivity=sensitivity)
     return sigma, smallest(lambda at: delta_of(sigma, at) <= delta, 0.01, 61 * sigma + 2, tolerance=1e-10)
@@ -193,7 +207,12 @@ class WeightedGaussian(WeightSelector):
 
 
 def select_by_noise(weights: Ints, threshold: float, sigma: float, source: Source) -> Bools:
-    """Return which sums of weights, in steps of 2^-30, are above zero and reach the threshold with Gaussian noise."""
+    """Return which sums of weights, in steps of 2^-30, are above zero and reach the threshold with Gaussian noise.
+
+    >>> from dpsieve.randomness import SystemSource
+    >>> select_by_noise(np.array([0, 100 << BITS]), 10.0, 1.0, SystemSource()).tolist()
+    [False, True]
+    """
     selected = np.zeros(len(weights), np.bool_)
     present = np.flatnonzero(weights)
     # Sums are capped at 2^52, which moves neighbours no further apart; below, floats are exact.
@@ -203,7 +222,11 @@ def select_by_noise(weights: Ints, threshold: float, sigma: float, source: Sourc
 
 
 def leak(sigma: float, threshold: float, max_keys: int) -> float:
-    """Return the probability that a unit whose keys nobody else holds shows any of them, rounded up."""
+    """Return the probability that a unit whose keys nobody else holds shows any of them, rounded up.
+
+    >>> f"{leak(4.0, 22.0, 10):.3g}"
+    '2.96e-07'
+    """
     return min(1.0, -math.expm1(-float(_exposures(sigma, threshold, max_keys).max())) * _SAFE)
 
 
