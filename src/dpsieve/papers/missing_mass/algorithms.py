@@ -1,8 +1,8 @@
 """Algorithms 1 to 4 as printed, and the baselines for top-k and hitting sets.
 
 T. Dick, M. Joseph and V. Raman, "Missing Mass for Differentially Private Domain Discovery" (2026). The library's own
-calibrations (`dpsieve.papers.missing_mass.weighted_gaussian`, `top_keys` and `hitting_keys` of `dpsieve.discovery.picks`) keep
-the same guarantee with less noise; these are for comparisons.
+calibrations (`weighted_gaussian` of this package, `top_keys` and `hitting_keys` of `dpsieve.discovery.picks`) keep the
+same guarantee with less noise; these are for comparisons.
 """
 
 import math
