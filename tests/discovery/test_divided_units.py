@@ -198,8 +198,9 @@ def test_tokens_that_cannot_be_drawn_are_not_possible():
 
 def test_sums_of_counts_have_intervals_from_the_law_of_the_noise():
     """Of groups of twenty keys far above the threshold, at two levels; fails once in a million runs."""
-    mechanism, groups = DividedUnits(1.0, 1e-6, 4), 250
-    tokens = mechanism.find(crowd(20 * groups, 90, 5), SOURCE)[1].tokens
+    mechanism, groups = DividedUnits(1.0, 1e-6, 4), 150
+    found, outcome = mechanism.find(crowd(20 * groups, 90, 5), SOURCE)  # in the order of their tokens
+    tokens = outcome.tokens[np.argsort(found.column("key").to_numpy())]
     for level in (0.8, 0.95):
         ends = [mechanism.sum_interval(some, np.ones(20), None, level) for some in np.split(tokens, groups)]
         held = sum(low <= 2_000 <= high for low, high in ends)
@@ -207,5 +208,38 @@ def test_sums_of_counts_have_intervals_from_the_law_of_the_noise():
         assert held < groups or level > 0.9
     one = mechanism.sum_interval(tokens[:1], np.array([2.0]), None, 0.95)
     assert one == tuple(2.0 * float(end[0]) for end in mechanism.interval(tokens[:1], 0.95))
-    rare = mechanism.find(crowd(2_000, 17, 0), SOURCE)[1].tokens
-    assert mechanism.sum_interval(rare[:5], np.ones(5), None, 0.95) is None
+
+
+def test_sums_over_thousands_of_keys_are_unbiased_and_a_few_rare_keys_have_their_own_intervals():
+    """The likeliest first sum is not the mean one: its small bias would add up. Fails once in a million runs."""
+    mechanism, common, rare, runs = DividedUnits(1.0, 0.01, 3), 1_500, 8, 50
+    units = [(key,) for key in range(common) for _ in range(40)] + [
+        (common + key,) for key in range(rare) for _ in range(5)
+    ]
+    keys = pa.table({"key": np.arange(common + rare)})
+    pairs = Pairs(keys, np.arange(len(units) + 1), np.array(units, np.int32).ravel())
+    held, errors = 0, []
+    for _ in range(runs):
+        found, outcome = mechanism.find(pairs, SOURCE)
+        truth = float(np.where(found.column("key").to_numpy() < common, 40, 5).sum())
+        ends = mechanism.sum_interval(outcome.tokens, np.ones(len(found)), None, 0.95)
+        held += ends[0] <= truth <= ends[1]
+        errors.append(mechanism.terms(outcome.tokens).sum() - truth)
+    assert held >= fewest(runs, 0.95)
+    # 0.2 per key without the correction; rare keys are counted too high, given that they are found.
+    assert abs(np.mean(errors)) < 5 * mechanism.deviation * (common / runs) ** 0.5 + 5 * rare
+
+
+def test_an_extreme_level_takes_the_intervals_of_all_keys():
+    mechanism = DividedUnits(1.0, 1e-6, 4)
+    tokens = mechanism.find(crowd(5, 90, 5), SOURCE)[1].tokens
+    low, high = mechanism.sum_interval(tokens, np.ones(5), None, 1 - 1e-9)
+    ends = mechanism.interval(tokens, 1 - 1e-9 / 5)
+    assert (low, high) == (ends[0].sum(), ends[1].sum())
+
+
+def test_many_rare_keys_have_no_interval_of_their_sum():
+    mechanism = DividedUnits(1.0, 1e-6, 4)
+    rare = mechanism.find(crowd(2_000, 17, 0), SOURCE)[1].tokens[:20]
+    assert mechanism.sum_interval(rare[:16], np.ones(16), None, 0.95) is not None
+    assert mechanism.sum_interval(rare[:17], np.ones(17), None, 0.95) is None

@@ -293,13 +293,13 @@ from dpsieve.engines import Columns, DuckDB
 from dpsieve.engines.engine import Aggregation
 from dpsieve.engines.duckdb import engine as module
 from dpsieve.privacy.guarantee import Contribution
-real, soon = module._connect, "SET progress_bar_time = 30"
+real, soon = module._connect, "SET progress_bar_time = 100"
 def connected(settings):
     made = real(settings)
     made.execute(soon)
     return made
 module._connect = connected
-path, query = sys.argv[1], "SELECT hash(i) % 100000 AS unit, 'k' AS key FROM range(1500000) t(i)"
+path, query = sys.argv[1], "SELECT hash(i) % 100000 AS unit, 'k' AS key FROM range(4000000) t(i)"
 user = duckdb.connect()
 assert user.sql("SELECT current_setting('enable_progress_bar')").fetchall() == [(True,)]
 user.sql(query).write_parquet(path)
@@ -314,7 +314,7 @@ assert user.sql("SELECT current_setting('enable_progress_bar_print')").fetchall(
 
 
 def test_no_progress_bar_is_printed(tmp_path):
-    """DuckDB takes a process without a script for an interactive one, and prints a bar there, here after 30 ms."""
+    """DuckDB takes a process without a script for an interactive one, and prints a bar there, here after 100 ms."""
     call = [sys.executable, "-c", BARS, str(tmp_path / "rows.parquet")]
     done = subprocess.run(call, capture_output=True, text=True, timeout=100, check=False)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr

@@ -7,7 +7,7 @@ import time
 import pytest
 from flint import ctx
 
-from dpsieve.exact.balls import precision
+from dpsieve.exact.balls import largest, precision
 
 
 def test_precision_is_restored():
@@ -44,3 +44,11 @@ def test_a_fork_while_another_thread_computes_does_not_hang_the_child():
     finally:
         stop.set()
         thread.join()
+
+
+def test_a_search_with_a_tolerance_stops_early_at_a_number_that_holds():
+    asked: list[float] = []
+    found = largest(lambda x: asked.append(x) or x * x <= 2, -0.0, 2.0, tolerance=1e-6)
+    assert found * found <= 2 and found >= (1 - 1e-6) * 2**0.5
+    assert len(asked) < 40 < 65
+    assert largest(lambda x: x * x <= 2, -0.0, 2.0) == largest(lambda x: x * x <= 2, 0.0, 2.0)

@@ -324,6 +324,15 @@ def test_a_series_reuses_the_way_of_its_first_release(earlier, tmp_path):
     assert loaded.contribution.after == earlier.after
 
 
+@pytest.mark.parametrize("way", ["find_first", "two_steps"])
+@pytest.mark.parametrize(
+    "argument", [{"known_keys": ["k1"]}, {"method": "optimal"}, {"max_rows_per_key": 2}, {"sample_size": 10}], ids=str
+)
+def test_a_reused_way_of_counting_is_refused_with_arguments_that_it_would_ignore(way, argument):
+    with pytest.raises(DpsieveError, match=f"{next(iter(argument))}. Pass its number, max_keys_per_unit=3, or leave"):
+        ds.release(events([["k1"]] * 10), **NUMBERS, max_keys_per_unit=Contribution(3, after=way), **argument)
+
+
 @pytest.mark.parametrize("method", ["optimal", "report_then_count", "gaussian", "truncated_geometric"])
 def test_a_named_method_gets_a_private_bound_too(method):
     table = events([[f"k{(user + 7 * j) % 50}" for j in range(6)] for user in range(6_000)])

@@ -22,7 +22,8 @@ of units, the first sum that fewer units can make is at most (min_units - 1) q, 
 
 **Tokens.** Let T be the token of step one, a whole number: a first sum i minus a lag. Let N be the noisy second sum,
 and c the constant for which T + c is the likeliest first sum. Published are S = T + c + N, whose count is S / q, and T
-itself up to where it is above L, the first row of the channel that always reports.
+itself up to where it is above L, the first row of the channel that always reports. For sums over keys the mean of T + c
+minus the first sum, from L on, is subtracted from each S.
 
 **Intervals.** Let f be the true count, and r = f q - i the second sum. For all i from L on, T - i has the same law. Its
 convolution with the Laplace noise gives the least h for which |S - f q| <= h with probability P. For i below L, where a
@@ -36,7 +37,7 @@ import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated
 
 import numpy as np
@@ -49,6 +50,7 @@ from dpsieve.channels.floored import HINT, LARGEST_FLOOR, floored
 from dpsieve.channels.unknown_keys import simple
 from dpsieve.codec import register
 from dpsieve.engines.true_data import Pairs
+from dpsieve.estimation.estimated_sums import HIGHEST_LEVEL, MOST_TERMS, noise_interval
 from dpsieve.exact.balls import Ball, ball, first_whole, lower, upper
 from dpsieve.noise.known_keys import NoiseReader, NoisyCounts, laplace_deviation, laplace_half_width, laplace_tail
 from dpsieve.privacy.certificate import Certificate, whole_unit
@@ -209,21 +211,30 @@ class DividedUnits(NoisyCounts, NoiseReader):
         return bool((mark > 0).all() and (np.abs(noisy) < _LARGEST // self._marks).all())
 
     def noisy(self, tokens: ArrayLike) -> Floats:
-        return check_tokens(tokens) // self._marks / self.steps
+        """Return the noisy counts, unbiased where the channel always reports."""
+        return (check_tokens(tokens) // self._marks - self._mean) / self.steps
+
+    @cached_property
+    def _mean(self) -> float:
+        """The mean of the noise, in steps."""
+        points, masses = self._law
+        return float(masses @ points)
 
     @cached_property
     def deviation(self) -> float:
         points, masses = self._law
-        return math.hypot(laplace_deviation(self.scale), math.sqrt(float(masses @ points**2))) / self.steps
+        variance = float(masses @ (points - self._mean) ** 2)
+        return math.hypot(laplace_deviation(self.scale), math.sqrt(variance)) / self.steps
 
     def noise_tail(self, x: Floats) -> Floats:
         """Return the larger of P[noise >= x] and P[noise <= -x] for whole numbers x of steps."""
+        return np.maximum(self._tail(x, 1), self._tail(x, -1))
+
+    def _tail(self, x: Floats, side: int) -> Floats:
+        """Return P[noise >= x] (side 1) or P[noise <= -x] (side -1) for whole numbers x of steps."""
         points, masses = self._law
         parts = np.array_split(np.asarray(x, np.float64), 1 + len(x) * len(points) // _POINTS_AT_ONCE)
-        tails = [
-            np.maximum(*(laplace_tail(part[:, None] - side * points, self.scale) @ masses for side in (1, -1)))
-            for part in parts
-        ]
+        tails = [laplace_tail(part[:, None] - side * points, self.scale) @ masses for part in parts]
         return np.minimum(1.0, np.concatenate(tails) * (1 + 1e-9))
 
     def half_width(self, level: float) -> int:
@@ -250,12 +261,33 @@ class DividedUnits(NoisyCounts, NoiseReader):
     def sum_interval(
         self, tokens: ArrayLike, weights: Floats, g: Callable[[Floats], Floats] | None, level: float
     ) -> tuple[float, float] | None:
+        """Return the interval of a weighted sum of counts; with a g, of one count only.
+
+        Noise of keys that the channel always reports is convolved. Each of up to 16 rare keys, and at extreme levels
+        every key, has its own interval; these fail with equal parts of a fifth of 1 - level, or of all of it.
+        """
         counts = check_tokens(tokens)
         if len(counts) == 1:
             return self._scaled(np.concatenate(self.interval(counts, level)), weights, g)
-        if (counts % self._marks <= self._settled).any():  # rare keys have other laws
+        alone = counts % self._marks <= self._settled
+        if level > 2 * HIGHEST_LEVEL - 1:
+            alone[:] = True
+        elif alone.sum() > MOST_TERMS:
             return None
-        return super().sum_interval(counts, weights, g, level)
+        if g is not None or not len(counts):
+            return None
+        low, high, share = 0.0, 0.0, 1.0 if alone.all() else _FOR_TOKEN
+        if alone.any():
+            ends = np.array(self.interval(counts[alone], 1 - share * (1 - level) / int(alone.sum())))
+            low, high = (float(extreme(weights[alone] * ends, axis=0).sum()) for extreme in (np.min, np.max))
+            level = 1 - (1 - share) * (1 - level)
+        if share == 1:
+            return low, high
+        value = float(weights[~alone] @ (counts[~alone] // self._marks)) / self.steps
+        tails = partial(self._tail, side=1), partial(self._tail, side=-1)
+        unit, deviation = 1 / self.steps, math.hypot(self.deviation * self.steps, self._mean)
+        settled = noise_interval(value, weights[~alone], tails[0], deviation, level, unit, tails[1])
+        return None if settled is None else (low + settled[0], high + settled[1])
 
 
 def _changes(epsilon: float, count: int) -> Ball:

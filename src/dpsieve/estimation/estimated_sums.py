@@ -167,16 +167,27 @@ class ErrorLaw:
     down: Floats
 
     @classmethod
-    def symmetric(cls, tail: Callable[[Floats], Floats], deviation: float, unit: float = 1.0) -> "ErrorLaw":
-        """Return the law of noise on multiples of a unit, from P[noise >= x units]; wide noise is rounded up."""
+    def of_noise(
+        cls,
+        tail: Callable[[Floats], Floats],
+        deviation: float,
+        unit: float = 1.0,
+        downwards: Callable[[Floats], Floats] | None = None,
+    ) -> "ErrorLaw":
+        """Return the law of noise on multiples of a unit, from P[noise >= x units]; wide noise is rounded up.
+
+        `downwards` is P[-noise >= x units], where noise is not symmetric.
+        """
+        tails = (tail, tail if downwards is None else downwards)
         reach = max(2, math.ceil(deviation))
-        while float(tail(np.array([float(reach)]))[0]) > _LEFT_OUT:
+        while max(float(each(np.array([float(reach)]))[0]) for each in tails) > _LEFT_OUT:
             reach *= 2
         width = -(-reach // _POINTS)
         most = _POINTS if width > 1 else reach
         points = np.arange(-most, most + 1, dtype=np.float64) * width
-        mass = -np.diff(np.append(1.0, tail(points + 1)))  # of what is above the last point, and up to this one
-        return cls(unit * width, -most, mass, mass)
+        # The mass of what is above the last point, and up to this one.
+        up, down = (-np.diff(np.append(1.0, each(points + 1))) for each in tails)
+        return cls(unit * width, -most, up, down)
 
     def moments(self, side: int) -> tuple[float, float]:
         """Return the mean and the variance of D (side 1), or of -D (side -1)."""
@@ -245,17 +256,21 @@ def noise_interval(
     deviation: float,
     level: float,
     unit: float = 1.0,
+    downwards: Callable[[Floats], Floats] | None = None,
 ) -> tuple[float, float] | None:
     """Return the interval of a sum whose terms have the same noise, on multiples of a unit, times their weights.
 
-    `tail` is P[noise >= x units], `deviation` that of the noise in units. None where there are no terms, or the level
-    is too high.
+    `tail` is P[noise >= x units], and `downwards` P[-noise >= x units] where that differs; `deviation` is that of the
+    noise in units. None where there are no terms, or the level is too high.
     """
-    sizes, counts = np.unique(np.abs(weights[weights != 0]), return_counts=True)
+    signed = weights if downwards is not None else np.abs(weights)
+    sizes, counts = np.unique(signed[signed != 0], return_counts=True)
     if not len(sizes) or level > HIGHEST_LEVEL:
         return None
-    law = ErrorLaw.symmetric(tail, deviation, unit)
-    terms = [Term(law, size, count) for size, count in zip(sizes[::-1].tolist(), counts[::-1].tolist(), strict=True)]
+    law = ErrorLaw.of_noise(tail, deviation, unit, downwards)
+    largest_first = np.argsort(-np.abs(sizes), kind="stable")
+    pairs = zip(sizes[largest_first].tolist(), counts[largest_first].tolist(), strict=True)
+    terms = [Term(law, size, count) for size, count in pairs]
     below, above = sum_margins(terms, level)
     return value - below, value + above
 

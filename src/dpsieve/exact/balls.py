@@ -78,11 +78,12 @@ def lower(expression: Callable[[], Ball]) -> float:
     return -_up(_edge(lambda: -expression()))
 
 
-def largest(holds: Callable[[float], bool], low: float, high: float) -> float:
+def largest(holds: Callable[[float], bool], low: float, high: float, *, tolerance: float = 0.0) -> float:
     """Return the largest float in [low, high] at which `holds`; `holds` is true first and false from some point on.
 
     `low` and `high` are not negative, and `holds(low)` is assumed. Where `holds` is inconsistent in its last digits,
-    the answer is still a number at which it held, or `low`. At most 65 evaluations.
+    the answer is still a number at which it held, or `low`. At most 65 evaluations; with a relative `tolerance` the
+    search stops early, at a number that still holds.
 
     >>> largest(lambda x: x * x <= 2, 0.0, 2.0)
     1.414213562373095
@@ -90,7 +91,7 @@ def largest(holds: Callable[[float], bool], low: float, high: float) -> float:
     if holds(high):
         return high
     good, bad = _rank(low), _rank(high)
-    while bad - good > 1:
+    while bad - good > 1 and _unrank(good) <= (1 - tolerance) * _unrank(bad):
         good, bad = _halve(holds, good, bad)
     return _unrank(good)
 
@@ -189,7 +190,7 @@ def _halve(holds: Callable[[float], bool], good: int, bad: int) -> tuple[int, in
 
 def _rank(number: float) -> int:
     # Floats that are not negative are ordered like their bit patterns.
-    return int(struct.unpack("<q", struct.pack("<d", number))[0])
+    return int(struct.unpack("<q", struct.pack("<d", number + 0.0))[0])  # 0.0 for -0.0
 
 
 def _unrank(rank: int) -> float:

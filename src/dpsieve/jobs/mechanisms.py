@@ -193,10 +193,10 @@ def share_of_keys(keys: int, epsilon: float, delta: float) -> Share:
     if keys == 1:
         return Share(epsilon, delta)
 
-    def share(part: float) -> Share:
-        return repeated_share(keys, epsilon, delta, delta_for_keys=part)
+    def share(part: float, tolerance: float = 0.0) -> Share:
+        return repeated_share(keys, epsilon, delta, delta_for_keys=part, tolerance=tolerance)
 
-    return share(minimise(lambda part: _half(share(part)), 0.01, 0.99, rounds=12))
+    return share(minimise(lambda part: _half(share(part, 1e-9)), 0.01, 0.99, rounds=12))
 
 
 def _half(share: Share) -> float:

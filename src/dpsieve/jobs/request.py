@@ -319,6 +319,15 @@ class ReleaseRequest(KeyRequest):
             if not self.chooses_bound and self.max_keys_per_unit > MOST_COVERED:  # type: ignore[operator]
                 fix = "Leave it out, or bound units to fewer."
                 raise InvalidValue(f"{words} works up to max_keys_per_unit={MOST_COVERED}. {fix}")
+        if self.way and (fixed or self.method != "auto"):
+            fix = (
+                f"Pass its number, max_keys_per_unit={self.max_keys_per_unit}, or leave {(fixed or ['method'])[0]} out."
+            )
+            raise InvalidValue(
+                f"max_keys_per_unit is an earlier release that found keys before it counted them, which does not work "
+                f"with {(fixed or ['method'])[0]}. {fix}",
+                argument="max_keys_per_unit",
+            )
         conflicts = ("known_keys", "scheme", "sample_size") if self.min_units > 1 else ()
         if given := [name for name in conflicts if getattr(self, name) is not None]:
             fix = "Leave out one of them."

@@ -253,7 +253,7 @@ def choose_coins(epsilon: float, delta: float, keys: int, goal: str) -> tuple[fl
 def rough_half(epsilon: float, delta: float, keys: int) -> float:
     """Return the approximate frequency at which keys are reported half of the time."""
     search = _Search(max(epsilon, _LEAST), delta, keys)
-    return search.half(search.power()) * search.epsilon / epsilon
+    return search.half(search.power(rounds=2)) * search.epsilon / epsilon
 
 
 @dataclass(frozen=True)
@@ -275,8 +275,8 @@ class _Search:
         """Return the frequency reported half of the time; infinity if that takes more than `most` rows."""
         return half_crossing(self.rows(power, most=most))
 
-    def power(self) -> float:
-        """Return the power with about the lowest crossing of 1/2."""
+    def power(self, rounds: int = 8) -> float:
+        """Return the power with about the lowest crossing of 1/2; few rounds suffice for the crossing itself."""
         guess = 1.4 * math.log(1 / self.delta) / self.epsilon
 
         def half(x: float, most: float = math.inf) -> float:
@@ -287,7 +287,7 @@ class _Search:
             x = start if best == math.inf else start + direction
             while abs(x) <= _STEPS and ((crossing := half(x / 5, best + 3)) < best or best == math.inf):
                 start, best, x = x, crossing, x + direction
-        return guess * math.exp(minimise(half, start / 5 - 0.2, start / 5 + 0.2, rounds=8))
+        return guess * math.exp(minimise(half, start / 5 - 0.2, start / 5 + 0.2, rounds=rounds))
 
     def sigma(self, power: float) -> float:
         """Return the least deviation of the noise of keys that are always reported.
