@@ -49,7 +49,7 @@ from dpsieve.display import log
 from dpsieve.engines.true_data import CountedByBound, Pairs
 from dpsieve.errors import DpsieveError, InvalidValue
 from dpsieve.jobs.mechanisms import SHARE_FOR_BOUND, half_reported
-from dpsieve.jobs.request import ReleaseRequest
+from dpsieve.jobs.request import FEW_KEYS, ReleaseRequest
 from dpsieve.noise.keys_per_unit import MOST, Sizes
 from dpsieve.types import Floats
 
@@ -61,7 +61,7 @@ _MEASURED = (1, 2, 3, 5, 10, 20, 50, 100, 200)
 _LEAST_KEYS = {AT_ONCE: 0.87, FIND_FIRST: 0.8, TWO_STEPS: 0.87}  # shares of the most keys
 _RARER, _STEEPER = 1.3, 1.15  # exponents of the estimated number of keys
 _WHOLE_WEIGHT, _SHALLOW = 1.05, 0.29  # of two steps; see the head of this module
-_MANY_PAIRS, _FEW_KEYS = 250_000, 2  # pairs at epsilon 1 for two steps; typical keys up to which keys are found first
+_MANY_PAIRS = 250_000  # at epsilon 1, for two steps
 _COMMON = 0.3 / np.arange(6, 106) / np.sum(1 / np.arange(6, 106))  # shares of pairs of the 100 most common keys
 _CONCAVE = 0.8
 _LAPLACE = math.sqrt(math.pi / 2)  # the deviation of a normal law with the mean error of Laplace noise of scale 1
@@ -118,7 +118,7 @@ def choose_way(
     most = max(ways.values()).keys
     if goal == "keys":
         return max(ways, key=lambda way: ways[way].keys)
-    few = typical_keys(sizes) <= _FEW_KEYS
+    few = typical_keys(sizes) <= FEW_KEYS
     if FIND_FIRST in kinds and few:
         ways |= dict(estimate.find_first(halves))
     if TWO_STEPS in kinds and not few and estimate.pairs * epsilon >= _MANY_PAIRS:

@@ -29,6 +29,7 @@ Method = Literal[
 ]
 
 KEYS_PER_UNIT = 100  # that a unit adds to a discovery by default
+FEW_KEYS = 2  # typical keys per unit up to which keys are found with what units do not need for counts
 MOST_COVERED = 1_000  # keys per unit up to which coverage is reported
 _LEAST_EPSILON = 0.01  # a hundredth of which still pays for a histogram
 ROWS = "row"
@@ -418,14 +419,37 @@ class HittingSetRequest(DiscoverRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class TopKRequest(HittingSetRequest):
-    """The k keys that most units hold."""
+    """The k keys that most units hold. `release` is the request for the release that they come from, if any."""
 
+    release: ClassVar[ReleaseRequest | None] = None
+
+    max_keys_per_unit: int = argument(
+        f"the number of keys that a unit may add; by default chosen privately, as for a release, and {KEYS_PER_UNIT} "
+        "for a named method, which counts all keys of a unit once keys are selected.",
+        None, alias="max-keys",
+    )  # fmt: skip
+    typical_keys: int | None = argument(
+        "the number of distinct keys that a unit typically holds, if that is public: above 2, keys are selected by "
+        "'renyi' for it, and picked. A named 'renyi' or 'renyi_two_rounds' pays for a private median without it.", None,
+    )  # fmt: skip
     counts: bool = argument(
-        "publish noisy counts of the found keys too, for a fifth of the budget that discovery leaves.", False
+        "publish the noisy counts of the keys too: those of the release, or for a named method counts of all keys of a "
+        "unit, for a fifth of the budget that the selection leaves.",
+        False,
     )
 
     def __post_init__(self) -> None:
+        bound = cast("int | None", self.max_keys_per_unit)
         super().__post_init__()
-        if self.counts and self.method not in ("auto", "renyi", "renyi_two_rounds"):
+        one_key = self.method == "one_key"
+        if one_key or (self.method == "auto" and (self.typical_keys or 1) <= FEW_KEYS):
+            validate.store(self, release=self._release(1 if one_key else "auto" if bound is None else bound))
+        elif self.counts and self.method not in ("auto", "renyi", "renyi_two_rounds"):
             fix = "Use method='auto', 'renyi' or 'renyi_two_rounds', or leave counts out."
             raise InvalidValue(f"counts needs a method that shares its budget. {fix}")
+
+    def _release(self, bound: int | Literal["auto"]) -> ReleaseRequest:
+        names = ("privacy_unit", "epsilon", "delta", "allow_null_units", "key", "min_units")
+        request = ReleaseRequest(**{name: getattr(self, name) for name in names}, max_keys_per_unit=bound)
+        validate.store(request, where=self.where, rows=self.rows)
+        return request
