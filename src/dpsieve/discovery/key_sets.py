@@ -96,7 +96,7 @@ class KeySet(Publication):
 
     @classmethod
     def of_release(cls, release: Release, k: int, **more: Any) -> Self:
-        """Return the k keys of a release with the largest counts; fewer are explained."""
+        """Return the k keys of a release with the largest counts."""
         table, notes = release.keys.take(pa.array(release.places_of_top(k))), release.notes
         contribution = notes.contribution or str(release.contribution)
         notes = replace(

@@ -25,7 +25,8 @@ _PARTS = 1 << 16  # per unit
 _DEVIATIONS = 2.12  # 95 % of a Laplace distribution are within 2.12 standard deviations, and more of a sum of several
 _SHARES = np.linspace(0.0, 1.0, 2001)
 _MIDDLES, _SPREADS = np.linspace(-2.0, 5.5, 46), np.geomspace(0.1, 2.2, 16)  # of the logarithm of sizes
-_TOLERANCE, _TOLERANCE_OF_FAR, _FAR = 1.5, 5.0, 200  # standard deviations; beyond 200 keys noise weighs most
+_TOLERANCE, _TOLERANCE_OF_FAR, _FAR = 1.5, 6.0, 200  # standard deviations; beyond 200 keys noise weighs most
+_FEW, _OF_FEW = 100.0, 2.5  # times the noise per unit are added to the first of these, up to this number of them
 
 
 @register("keys_per_unit")
@@ -131,7 +132,9 @@ class Sizes:
 
         A log-normal law of sizes is fitted to the histogram: least squares of the edges, with a weak prior (median 5,
         spread 1) that decides where there are few units. Then the numbers of units from each edge on are corrected
-        where the histogram differs from the fit by more than 1.5 standard deviations (5 beyond 200 keys), by the rest.
+        where the histogram surely differs from the fit, by all but one standard deviation. That is by 1.5 of these, and
+        by up to 2.5 for few units, where a wrong tail weighs most; somewhat more where few edges add up, as Laplace noise
+        is long-tailed. Beyond 200 keys it is by more than 6, and what is beyond these is corrected.
         """
         laws, penalty = _laws(self.edges)
         noisy = np.array(self.units)
@@ -139,10 +142,13 @@ class Sizes:
         misfit = ((noisy - totals[:, None] * laws) ** 2).sum(axis=1) / (2 * self.scale) ** 2
         best = int(np.argmin(misfit + penalty))
         fitted, found = _from_each_on(totals[best] * laws[best]), _from_each_on(noisy)
-        deviations = np.where(np.array(self.edges) > _FAR, _TOLERANCE_OF_FAR, _TOLERANCE)
-        tolerance = deviations * self.scale * np.sqrt(2 * np.arange(len(noisy), 0, -1))
-        difference = found - fitted
-        corrected = fitted + np.sign(difference) * np.maximum(np.abs(difference) - tolerance, 0)
+        summed, is_far = np.arange(len(noisy), 0, -1), np.array(self.edges) > _FAR
+        deviation = self.scale * np.sqrt(2 * summed)
+        least = min(_TOLERANCE + _FEW * self.scale / totals[best], _OF_FEW) * (1 + 1 / summed)
+        least, kept = np.where(is_far, _TOLERANCE_OF_FAR, [least, np.ones(len(noisy))])
+        difference = (found - fitted) / deviation
+        beyond = np.where(np.abs(difference) > least, difference - np.sign(difference) * kept, 0.0)
+        corrected = fitted + beyond * deviation
         units = -np.diff(np.maximum.accumulate(np.maximum(corrected, 0)[::-1])[::-1], append=0.0)
         return np.asarray(units)
 
