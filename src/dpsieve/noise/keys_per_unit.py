@@ -25,7 +25,7 @@ _PARTS = 1 << 16  # per unit
 _DEVIATIONS = 2.12  # 95 % of a Laplace distribution are within 2.12 standard deviations, and more of a sum of several
 _SHARES = np.linspace(0.0, 1.0, 2001)
 _MIDDLES, _SPREADS = np.linspace(-2.0, 5.5, 46), np.geomspace(0.1, 2.2, 16)  # of the logarithm of sizes
-_TOLERANCE, _TOLERANCE_OF_FAR, _FAR = 1.5, 6.0, 200  # standard deviations; beyond 200 keys noise weighs most
+_TOLERANCE, _TOLERANCE_OF_FAR, _FAR = 1.5, 6.0, 200  # standard deviations
 _FEW, _OF_FEW = 100.0, 2.5  # times the noise per unit are added to the first of these, up to this number of them
 
 
@@ -132,9 +132,9 @@ class Sizes:
 
         A log-normal law of sizes is fitted to the histogram: least squares of the edges, with a weak prior (median 5,
         spread 1) that decides where there are few units. Then the numbers of units from each edge on are corrected
-        where the histogram surely differs from the fit, by all but one standard deviation. That is by 1.5 of these, and
-        by up to 2.5 for few units, where a wrong tail weighs most; somewhat more where few edges add up, as Laplace noise
-        is long-tailed. Beyond 200 keys it is by more than 6, and what is beyond these is corrected.
+        where the histogram surely differs from the fit, by all but one standard deviation. That is by 1.5 of these, for
+        few units up to 2.5, as a wrong tail weighs most there, and somewhat more where few edges add up, as Laplace
+        noise is long-tailed. Beyond 200 keys, where noise weighs most, it is by 6, and all but 6 are corrected.
         """
         laws, penalty = _laws(self.edges)
         noisy = np.array(self.units)
