@@ -214,9 +214,9 @@ class ReleaseRequest(KeyRequest):
 
     max_keys_per_unit: int | Literal["auto"] = argument(
         "the number of keys that a unit may add. 'auto' chooses it privately, for 3 % of epsilon; with known_keys, "
-        "max_rows_per_key, scheme or sample_size it has to be given. Another release, or its `contribution`, reuses "
-        "its bound and its way to count, so that counts of a series compare.",
-        "auto", alias="max-keys", form="NUMBER|auto",
+        "max_rows_per_key, scheme or sample_size it has to be given. Another release, its `contribution`, or on the "
+        "command line its folder, reuses its bound and its way to count, so that counts of a series compare.",
+        "auto", alias="max-keys", form="NUMBER|auto|FOLDER",
     )  # fmt: skip
     max_rows_per_key: int = argument("the number of rows of a unit that count in one key.", 1)
     goal: Goal = argument(

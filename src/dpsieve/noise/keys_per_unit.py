@@ -26,7 +26,7 @@ _DEVIATIONS = 2.12  # 95 % of a Laplace distribution are within 2.12 standard de
 _SHARES = np.linspace(0.0, 1.0, 2001)
 _MIDDLES, _SPREADS = np.linspace(-2.0, 5.5, 46), np.geomspace(0.1, 2.2, 16)  # of the logarithm of sizes
 _TOLERANCE, _TOLERANCE_OF_FAR, _FAR = 1.5, 6.0, 200  # standard deviations
-_FEW, _OF_FEW = 100.0, 2.5  # times the noise per unit are added to the first of these, up to this number of them
+_FEW, _OF_FEW = 10.0, 2.5  # times the noise per pair, which is added to the first of these; and the largest sum
 
 
 @register("keys_per_unit")
@@ -132,9 +132,9 @@ class Sizes:
 
         A log-normal law of sizes is fitted to the histogram: least squares of the edges, with a weak prior (median 5,
         spread 1) that decides where there are few units. Then the numbers of units from each edge on are corrected
-        where the histogram surely differs from the fit, by all but one standard deviation. That is by 1.5 of these, for
-        few units up to 2.5, as a wrong tail weighs most there, and somewhat more where few edges add up, as Laplace
-        noise is long-tailed. Beyond 200 keys, where noise weighs most, it is by 6, and all but 6 are corrected.
+        where the histogram surely differs from the fit, by all but one standard deviation: by 1.5 of these, or up to
+        2.5 where the noise adds many pairs, as of few units, and somewhat more where few edges add up, as Laplace noise
+        is long-tailed. Beyond 200 keys, where noise weighs most, it is by 6, and all but 6 are corrected.
         """
         laws, penalty = _laws(self.edges)
         noisy = np.array(self.units)
@@ -142,10 +142,11 @@ class Sizes:
         misfit = ((noisy - totals[:, None] * laws) ** 2).sum(axis=1) / (2 * self.scale) ** 2
         best = int(np.argmin(misfit + penalty))
         fitted, found = _from_each_on(totals[best] * laws[best]), _from_each_on(noisy)
-        summed, is_far = np.arange(len(noisy), 0, -1), np.array(self.edges) > _FAR
+        summed, edges = np.arange(len(noisy), 0, -1), np.array(self.edges)
         deviation = self.scale * np.sqrt(2 * summed)
-        least = min(_TOLERANCE + _FEW * self.scale / totals[best], _OF_FEW) * (1 + 1 / summed)
-        least, kept = np.where(is_far, _TOLERANCE_OF_FAR, [least, np.ones(len(noisy))])
+        noise_per_pair = self.scale / float(totals[best] * laws[best] @ edges)
+        least = np.minimum(_TOLERANCE + _FEW * noise_per_pair * edges, _OF_FEW) * (1 + 1 / summed)
+        least, kept = np.where(edges > _FAR, _TOLERANCE_OF_FAR, [least, np.ones(len(noisy))])
         difference = (found - fitted) / deviation
         beyond = np.where(np.abs(difference) > least, difference - np.sign(difference) * kept, 0.0)
         corrected = fitted + beyond * deviation
