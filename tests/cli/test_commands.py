@@ -97,7 +97,7 @@ def test_the_next_release_of_a_series_reuses_the_bound_of_a_folder(folder):
     one, two = (ds.Release.load(folder / name).contribution for name in ("week1", "week2"))
     assert second.returncode == 0 and not two.describe_change(one), second.stderr
     (folder / "nothing").mkdir()
-    for wrong, said in [("weak1", "the folder of an earlier release"), ("nothing", "no saved release")]:
+    for wrong, said in [("weak1", "the folder of an earlier release"), ("nothing", "cannot be read")]:
         refused = run(*asked, "--max-keys-per-unit", wrong, cwd=folder)
         assert refused.returncode == 2 and said in " ".join(refused.stderr.split())
 

@@ -4,7 +4,7 @@ A reader takes a count for the number of units that hold the key. Under a bound 
 larger bound needs more noise and reports fewer keys. There are three kinds of ways to count:
 
 - *at once*: one bound, and one mechanism that reports and counts;
-- *find first*: where most units hold few keys, units find keys with what they do not need to be counted in up to m of
+- *find first*: where most units hold few keys, and there are some thousand pairs, units find keys with what they do not need to be counted in up to m of
   them, with Laplace noise: nearly all where they hold one key, nothing where they hold m (`discovery.divided_units`);
 - *two steps*: a share of a unit's weight finds keys, and the rest counts them (`discovery.find_then_count`).
 
@@ -61,7 +61,7 @@ _MEASURED = (1, 2, 3, 5, 10, 20, 50, 100, 200)
 _LEAST_KEYS = {AT_ONCE: 0.87, FIND_FIRST: 0.8, TWO_STEPS: 0.87}  # shares of the most keys
 _RARER, _STEEPER = 1.3, 1.15  # exponents of the estimated number of keys
 _WHOLE_WEIGHT, _SHALLOW = 1.05, 0.29  # of two steps; see the head of this module
-_MANY_PAIRS = 250_000  # at epsilon 1, for two steps
+_MANY_PAIRS, _SOME_PAIRS = 250_000, 5_000  # at epsilon 1, for two steps, and to find keys first
 _COMMON = 0.3 / np.arange(6, 106) / np.sum(1 / np.arange(6, 106))  # shares of pairs of the 100 most common keys
 _CONCAVE = 0.8
 _LAPLACE = math.sqrt(math.pi / 2)  # the deviation of a normal law with the mean error of Laplace noise of scale 1
@@ -119,7 +119,7 @@ def choose_way(
     if goal == "keys":
         return max(ways, key=lambda way: ways[way].keys)
     few = typical_keys(sizes) <= FEW_KEYS
-    if FIND_FIRST in kinds and few:
+    if FIND_FIRST in kinds and few and estimate.pairs * epsilon >= _SOME_PAIRS:
         ways |= dict(estimate.find_first(halves))
     if TWO_STEPS in kinds and not few and estimate.pairs * epsilon >= _MANY_PAIRS:
         ways |= dict(estimate.two_steps(most))
