@@ -14,7 +14,11 @@ from helpers.statistical import binomial_band
 
 import dpsieve as ds
 from dpsieve.accounting.products import steepest
+from dpsieve.engines.true_data import FromPairs, Pairs
 from dpsieve.errors import BudgetExceeded, DpsieveError
+from dpsieve.jobs.discover import plan_top_k
+from dpsieve.jobs.release import plan_release
+from dpsieve.jobs.request import ReleaseRequest, TopKRequest
 from dpsieve.papers.missing_mass import policies
 from dpsieve.testing import insecure_source
 from dpsieve.validate import SelectorName
@@ -209,18 +213,20 @@ LARGEST = {
 @pytest.mark.parametrize("more", LARGEST.values(), ids=LARGEST)
 def test_a_top_k_is_that_of_a_release(more, tmp_path):
     """With the same randomness: the same keys in the same order, the same mechanism, and on request the same counts."""
+    pairs = Pairs.of([[key] for key in one_key_each()["drink"].to_pylist()])
+    data = pairs.count(1) if more.keys() - {"typical_keys"} else FromPairs(pairs)
     asked = {**COLUMNS, "epsilon": 1.0, "delta": 1e-8, **more}
-    top = ds.top_k(one_key_each(), **asked, k=10, counts=True, source=insecure_source(1))
+    draw = lambda plan: plan.finish(data, insecure_source(1))  # noqa: E731
+    top, keys = (draw(plan_top_k(TopKRequest(**asked, k=10, counts=counts), None)) for counts in (True, False))
     bound = {"max_keys_per_unit": 1} if "method" in more else {}
     asked = {name: value for name, value in asked.items() if name not in ("method", "typical_keys")}
-    release = ds.release(one_key_each(), **asked, **bound, source=insecure_source(1))
-    assert top.table.equals(release.top(10).drop_columns("weight")) and top.keys["drink"][0].as_py() == 1
+    release = draw(plan_release(ReleaseRequest(**asked, **bound), None))
+    assert top.table.equals(release.top(10).drop_columns("weight")) and top.keys.equals(keys.table)
     assert top.mechanism.last.mechanism == release.mechanism and top.certificate == release.certificate
-    assert top.notes.coverage == release.coverage and top.mechanism.last.mechanism.spends() == top.mechanism.spends()
+    assert top.notes.coverage == release.coverage and top.mechanism.spends() == release.mechanism.spends()
     again = type(top).load(top.save(tmp_path / "out"))
     assert again.table.equals(top.table) and again.mechanism == top.mechanism and (again.tokens == top.tokens).all()
-    keys = ds.top_k(one_key_each(), **{**COLUMNS, "epsilon": 1.0, "delta": 1e-8, **more}, k=10)
-    assert keys.tokens is None and keys.table.column_names == ["drink"]
+    assert keys.tokens is None and keys.keys.equals(type(top).load(keys.save(tmp_path / "keys")).table)
 
 
 def test_counts_that_a_release_cannot_have_drawn_are_refused():
@@ -229,7 +235,7 @@ def test_counts_that_a_release_cannot_have_drawn_are_refused():
     larger = pa.table({**columns, "count": pc.add(top.table["count"], 1)})
     for wrong in (
         {"table": larger},
-        {"tokens": top.tokens + 1},
+        {"tokens": np.roll(top.tokens, 1)},
         {"tokens": top.tokens[:2]},
         {"tokens": None},
         {"notes": replace(top.notes, contribution="at most 77 keys, once each")},
@@ -245,7 +251,7 @@ def test_a_top_k_is_charged_as_its_release(tmp_path):
     ds.Ledger(path, epsilon=1.0, delta=1e-6, unit="one user")
     top = ds.top_k(one_key_each(), **COLUMNS, k=3, epsilon=0.6, delta=1e-8, ledger=path)
     (entry,) = ds.Ledger(path).history()
-    assert top.notes.entry == entry.number and str(entry.guarantee) == str(top.guarantee)
+    assert top.notes.entry == entry.number and top.guarantee.epsilon == 0.6
     with pytest.raises(BudgetExceeded):
         ds.preview(one_key_each(), job="top_k", **COLUMNS, k=3, epsilon=0.6, delta=1e-8, ledger=path)
 

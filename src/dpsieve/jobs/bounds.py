@@ -4,8 +4,9 @@ A reader takes a count for the number of units that hold the key. Under a bound 
 larger bound needs more noise and reports fewer keys. There are three kinds of ways to count:
 
 - *at once*: one bound, and one mechanism that reports and counts;
-- *find first*: where most units hold few keys, and there are some thousand pairs, units find keys with what they do not need to be counted in up to m of
-  them, with Laplace noise: nearly all where they hold one key, nothing where they hold m (`discovery.divided_units`);
+- *find first*: where most units hold few keys, and there are some thousand pairs, units find keys with what they do not
+  need to be counted in up to m of them, with Laplace noise: nearly all where they hold one key, nothing where they hold
+  m (`discovery.divided_units`);
 - *two steps*: a share of a unit's weight finds keys, and the rest counts them (`discovery.find_then_count`).
 
 **Estimates.** Each way has two, from the histogram and public numbers. With s the share of pairs that is kept and h the
