@@ -98,10 +98,8 @@ class KeySet(Publication):
     def of_release(cls, release: Release, k: int, **more: Any) -> Self:
         """Return the k keys of a release with the largest counts."""
         table, notes = release.keys.take(pa.array(release.places_of_top(k))), release.notes
-        contribution = notes.contribution or str(release.contribution)
-        notes = replace(
-            notes, contribution=contribution, reason=f"the {k:,} largest counts of a release: {notes.reason}"
-        )
+        words, reason = notes.contribution or str(release.contribution), f"the {k:,} largest counts: {notes.reason}"
+        notes = replace(notes, contribution=words, reason=reason, rarer="")
         common: Any = {"drawn": release.drawn, "unsafe_to_publish": release.unsafe_to_publish, "notes": notes}
         return cls(table, TopCounts(release.mechanism, k), **common, **more)
 
