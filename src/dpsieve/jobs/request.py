@@ -377,7 +377,8 @@ class DiscoverRequest(KeyRequest):
     """Keys without counts."""
 
     max_keys_per_unit: int = argument(
-        f"the number of keys that a unit may add; default {KEYS_PER_UNIT}, or 1 where each row is a unit.",
+        f"the number of keys that a unit may add; default {KEYS_PER_UNIT}, or 1 where each row is a unit. By default a "
+        "top-k chooses it privately, as a release does; with a named method the order counts all keys of a unit.",
         None, alias="max-keys",
     )  # fmt: skip
     method: SelectorName = argument(
@@ -387,7 +388,8 @@ class DiscoverRequest(KeyRequest):
     )  # fmt: skip
     typical_keys: int | None = argument(
         "the number of distinct keys that a unit typically holds, if that is public: 'auto' chooses by it, and "
-        "'renyi' and 'renyi_two_rounds' are made for it. Without it, 0.5 % of epsilon pays for a private median.", None,
+        "'renyi' and 'renyi_two_rounds' are made for it. Without it, 1 % of epsilon pays for a private median. Above "
+        "2, a top-k selects keys by 'renyi' and picks among them.", None,
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -423,20 +425,10 @@ class TopKRequest(HittingSetRequest):
 
     release: ClassVar[ReleaseRequest | None] = None
 
-    max_keys_per_unit: int = argument(
-        f"the number of keys that a unit may add; by default chosen privately, as for a release, and {KEYS_PER_UNIT} "
-        "for a named method, which counts all keys of a unit once keys are selected.",
-        None, alias="max-keys",
-    )  # fmt: skip
-    typical_keys: int | None = argument(
-        "the number of distinct keys that a unit typically holds, if that is public: above 2, keys are selected by "
-        "'renyi' for it, and picked. A named 'renyi' or 'renyi_two_rounds' pays for a private median without it.", None,
-    )  # fmt: skip
     counts: bool = argument(
-        "publish the noisy counts of the keys too: those of the release, or for a named method counts of all keys of a "
-        "unit, for a fifth of the budget that the selection leaves.",
-        False,
-    )
+        "publish the noisy counts too: those of the release, or for a named method counts of all keys of a unit, for a "
+        "fifth of the budget that selection leaves.", False,
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         bound = cast("int | None", self.max_keys_per_unit)
