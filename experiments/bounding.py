@@ -99,7 +99,7 @@ def missing_of_top(held: Pairs, true: Ints, k: int) -> float:
     """Return the mean missing mass of `top_k`."""
     place = {key: at for at, key in enumerate(held.keys.column(0).to_pylist())}
     asked = TopKRequest(key=("key",), privacy_unit="unit", epsilon=EPSILON, delta=DELTA, k=k)  # type: ignore[arg-type]
-    tables = [plan_top_k(asked, None).finish(held, resolve(None)).table for _ in range(RELEASES // 3)]
+    tables = [plan_top_k(asked, None).finish(FromPairs(held), resolve(None)).table for _ in range(RELEASES)]
     return float(np.mean([missing(true, [place[key] for key in table.column(0).to_pylist()], k) for table in tables]))
 
 

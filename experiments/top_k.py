@@ -93,7 +93,7 @@ def judge_top_k(rows: list[Row]) -> list[Verdict]:
     """Judge whether the paper's mechanism, and this library's, lose less than all limited domains."""
     verdicts = []
     for (epsilon, measure), part in group(rows, "epsilon", "measure"):
-        for label, who in (("half and half", "the paper's mechanism"), ("one account", "the default of `ds.top_k`")):
+        for label, who in (("half and half", "the paper's mechanism"), ("one account", "the library's top-k by picks")):
             worse, ratios = [], []
             for (data, k), here in group(part, "data", "k"):
                 each = {row["mechanism"]: row for row in here}

@@ -89,6 +89,19 @@ def test_standard_input_and_json(folder):
     assert {"query", "count", "low", "high", "weight", "bound"} == set(record["keys"][0])
 
 
+def test_the_next_release_of_a_series_reuses_the_bound_of_a_folder(folder):
+    asked = ("release", "log.csv", "--key", "query", "--unit", "user_id", *BUDGET)
+    first = run(*asked, "--out", "week1", cwd=folder)
+    assert first.returncode == 0, first.stderr
+    second = run(*asked, "--max-keys-per-unit", "week1", "--out", "week2", cwd=folder)
+    one, two = (ds.Release.load(folder / name).contribution for name in ("week1", "week2"))
+    assert second.returncode == 0 and not two.describe_change(one), second.stderr
+    (folder / "nothing").mkdir()
+    for wrong, said in [("weak1", "the folder of an earlier release"), ("nothing", "cannot be read")]:
+        refused = run(*asked, "--max-keys-per-unit", wrong, cwd=folder)
+        assert refused.returncode == 2 and said in " ".join(refused.stderr.split())
+
+
 def test_a_ledger_from_creation_to_exhaustion(folder):
     made = run("ledger", "create", "budget", "--epsilon", 1.5, "--delta", "1e-5", "--unit", "user_id", cwd=folder)
     assert made.returncode == 0, made.stderr

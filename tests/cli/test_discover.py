@@ -54,6 +54,11 @@ def test_counts_of_the_top(folder):
     assert all(row["low"] < row["count"] < row["high"] for row in rows)
 
 
+def test_counts_on_the_screen_say_what_they_are_of(folder):
+    done = run("top-k", "drinks.csv", *COLUMNS, *BUDGET, "--k", "2", "--counts", "--max-keys", "3", cwd=folder)
+    assert "of the bounded count" in done.stdout and "at most 3 keys" in done.stdout, done.stderr
+
+
 @pytest.mark.parametrize("command", ["top-k", "hitting-set"])
 def test_fewer_than_k_keys_are_explained_in_one_sentence(command, folder):
     done = run(command, "drinks.csv", *COLUMNS, *BUDGET, "--k", "9", cwd=folder)

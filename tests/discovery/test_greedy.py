@@ -1,17 +1,16 @@
 """Every unit counts in one key: the first, or the first that is not yet full; the optimal channel decides."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from discovery.neighbours import assert_rate, by_key, difference, divergence, outcomes, worst_of
 
 from dpsieve.channels import optimal
-from dpsieve.discovery.greedy import TopTokens, greedy, one_key
+from dpsieve.discovery.greedy import greedy, one_key
 from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import DpsieveError
-from dpsieve.privacy.mechanism import Outcome, from_json
+from dpsieve.privacy.mechanism import from_json
 from dpsieve.testing import insecure_source
 
 
@@ -102,28 +101,3 @@ def test_it_is_certified_by_the_kernel_and_saved(selector):
 def test_one_key_refuses_several():
     with pytest.raises(DpsieveError, match="max_keys"):
         from_json({**one_key(1.0, 1e-6).to_json(), "max_keys": 2})
-
-
-def test_the_largest_tokens_come_first_and_ties_in_the_order_of_keys():
-    """Not in the order of the data: that would tell which key occurred first."""
-
-    class Fixed:
-        def draw(self, counts, *, source):
-            assert counts.tolist() == [1, 2, 3, 4, 5]
-            return Outcome(np.array([5, 9, 5, 0, 9]))
-
-    selector = one_key(1.0, 1e-8)
-    object.__setattr__(selector, "channel", Fixed())
-    units = [[key, "beyond the first"] for key, count in zip("dcbaz", range(1, 6), strict=True) for _ in range(count)]
-    pairs = Pairs.of(units)
-    find = lambda k: pairs.keys.take(TopTokens(selector, k).find(pairs, insecure_source(1))).column(0).to_pylist()  # noqa: E731
-    assert find(3) == ["c", "z", "b"] and find(9) == ["c", "z", "b", "d"]
-
-
-def test_what_top_tokens_promise():
-    made = TopTokens(one_key(1.0, 1e-8, unit="one user"), 5)
-    assert made.guarantee == made.selector.guarantee == made.certify().guarantee
-    assert from_json(made.to_json()) == made and made.contribution.keys == 1
-    for wrong in ({"k": 0}, {"k": 2.5}, {"selector": greedy(1.0, 1e-8, 4)}):
-        with pytest.raises(DpsieveError, match=next(iter(wrong))):
-            replace(made, **wrong)

@@ -16,7 +16,7 @@ from dpsieve.discovery.renyi import renyi_selection, two_rounds
 from dpsieve.discovery.selector import Selector
 from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import InvalidType, InvalidValue, NotCertified
-from dpsieve.jobs.discover import SHARES_OF_TOP_K
+from dpsieve.jobs.discover import SHARE_OF_TOP_K
 from dpsieve.papers.missing_mass.algorithms import limited_domain, paper_top_keys
 from dpsieve.papers.missing_mass.weighted_gaussian import weighted_gaussian
 from dpsieve.privacy import Approximate, Composition
@@ -274,7 +274,7 @@ def test_after_another_selector_it_spends_its_guarantee():
     assert mechanism.spends() == (Approximate(1.0, 1e-5),)
 
 
-@pytest.mark.parametrize("share", SHARES_OF_TOP_K)
+@pytest.mark.parametrize("share", [0.34, SHARE_OF_TOP_K, 0.85])
 @pytest.mark.parametrize(("epsilon", "delta", "typical_keys"), [(1.0, 1e-5, 1), (1.0, 1e-8, 8), (0.5, 1e-6, 20)])
 def test_selection_and_picks_use_three_quarters_of_delta(epsilon, delta, typical_keys, share):
     """Exact curves of coins, before the law of the picks: none above delta, the worst above 0.75 of it."""

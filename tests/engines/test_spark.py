@@ -148,7 +148,8 @@ def test_discovery_takes_what_looks_at_weights_alone(spark):
     with pytest.raises(InvalidValue, match=r"method='greedy' needs the keys of each unit.* Choose 'auto', 'renyi'"):
         ds.discover(frame, method="greedy", **BUDGET)
     with pytest.raises(InvalidType, match="Spark does not return pairs"):
-        ds.top_k(frame, k=3, **BUDGET)
+        ds.hitting_set(frame, k=3, **BUDGET)
+    assert ds.top_k(frame, k=1, **BUDGET).table.column(0).to_pylist() == ["tea"]
 
 
 def test_files_and_the_command_line(spark, tmp_path):

@@ -101,6 +101,16 @@ def test_the_default_bound_is_stable_for_few_units():
     assert nothing.keys in CANDIDATES
 
 
+def test_few_units_with_one_key_hardly_ever_seem_to_hold_many():
+    """A tail that is only noise leads to a large bound, by which nothing is reported: 1 % of draws, 1.5 % at most.
+
+    So more than 30 of 500 are less likely than one in a million; with the same tolerance for few units 13 % have one.
+    """
+    histogram, units = KeysPerUnit(0.03), units_by_size(np.ones(2_000, int))
+    shares = [histogram.draw(units, SOURCE).smooth_share(1) for _ in range(500)]
+    assert sum(share < 0.5 for share in shares) <= 30
+
+
 def test_a_smooth_histogram_is_near_the_true_one():
     tail = np.random.default_rng(5).lognormal(1.2, 1.2, 40_000).clip(1, 900).astype(int)
     for sizes in (tail, np.append(tail, [400] * 2_000)):  # log-normal, and something else

@@ -8,12 +8,17 @@ from typing import get_args
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from helpers.statistical import binomial_band
 
 import dpsieve as ds
 from dpsieve.accounting.products import steepest
+from dpsieve.engines.true_data import FromPairs, Pairs
 from dpsieve.errors import BudgetExceeded, DpsieveError
+from dpsieve.jobs.discover import plan_top_k
+from dpsieve.jobs.release import plan_release
+from dpsieve.jobs.request import ReleaseRequest, TopKRequest
 from dpsieve.papers.missing_mass import policies
 from dpsieve.testing import insecure_source
 from dpsieve.validate import SelectorName
@@ -140,6 +145,7 @@ def test_fewer_than_k_keys_are_explained():
         )
         assert made.notes.rarer in repr(made)
         assert not call(DRINKS, **COLUMNS, k=1, **BUDGET).notes.rarer
+    assert "units are counted in it" in ds.top_k(DRINKS, **COLUMNS, k=50, **BUDGET).notes.rarer
     halved = ds.top_k(DRINKS, **COLUMNS, k=50, method="weighted_gaussian", **BUDGET)
     assert f"only {len(halved)} of 50 keys were selected, as a key is selected half" in halved.notes.rarer
 
@@ -180,51 +186,89 @@ def test_the_rate_of_keys_that_one_unit_alone_holds(mechanism):
 
 
 @pytest.mark.parametrize("call", [ds.top_k, ds.hitting_set])
-@pytest.mark.parametrize(
-    ("keys", "method", "mechanism"),
-    [(4, "auto", None), (1, "auto", "top_tokens"), (4, "one_key", "top_tokens"), (4, "renyi", None)],
-)
-def test_the_rate_after_private_choices(call, keys, method, mechanism):
-    """As above for picks, at most 1,000 of which are far more than the keys that show.
-
-    At this delta a top-k takes picks in 39 % of runs, as 23 units count as common, by noise of scale 50. So the draw
-    is repeated until the mechanism is the expected one: the rate holds in each run, whatever was chosen.
-    """
+@pytest.mark.parametrize(("keys", "method"), [(4, "auto"), (1, "auto"), (4, "one_key"), (4, "renyi")])
+def test_the_rate_after_private_choices(call, keys, method):
+    """As above for picks and for the largest counts, at most 1,000 of which are far more than the keys that show."""
     delta, units = 0.05, 4000
     data = log([(u, f"{u} {k}") for u in range(units) for k in range(keys)])
-    for _ in range(30):
-        made = call(data, **COLUMNS, k=1000, epsilon=1.0, delta=delta, max_keys_per_unit=4, method=method)
-        shown = {key.split()[0] for key in made.table["drink"].to_pylist()}
-        assert 0 < len(shown) <= binomial_band(units, delta)[1]
-        if mechanism in (None, made.mechanism.last.name):
-            return
-    pytest.fail(f"{mechanism} was never chosen")
+    made = call(data, **COLUMNS, k=1000, epsilon=1.0, delta=delta, method=method)
+    shown = {key.split()[0] for key in made.table["drink"].to_pylist()}
+    assert 0 < len(shown) <= binomial_band(units, delta)[1]
 
 
-@pytest.mark.parametrize("call", [ds.top_k, ds.hitting_set])
-def test_units_with_one_key_get_the_keys_of_a_release(call, tmp_path):
-    """5,000 units with one key each, by a Zipf law: picks would leave the selection 85 % of a unit's weight at most."""
-    keys = np.random.default_rng(2).zipf(1.6, 5_000)
-    data = pa.table({"user": np.arange(5_000), "drink": keys})
-    budget = {"epsilon": 1.0, "delta": 1e-8}
-    made = call(data, **COLUMNS, k=40, **budget, source=insecure_source(1))  # 2.6 % of sources choose picks
-    assert made.mechanism.last.name == "top_tokens" and "units typically hold 1 key" in made.notes.reason
-    expected, found = (
-        ds.release(data, **COLUMNS, **budget).top(40).column(0).to_pylist(),
-        made.table["drink"].to_pylist(),
-    )
-    assert set(found[:5]) == set(expected[:5]) == {1, 2, 3, 4, 5} and abs(len(found) - len(expected)) <= 12
-    assert (made.guarantee.epsilon, made.guarantee.delta) == (1.0, 1e-8)
+def one_key_each():
+    """5,000 units with one key each, by a Zipf law."""
+    return pa.table({"user": np.arange(5_000), "drink": np.random.default_rng(2).zipf(1.6, 5_000)})
+
+
+LARGEST = {
+    "as a release": {},
+    "typically one key": {"typical_keys": 1},
+    "one key": {"method": "one_key"},
+    "rows": {"privacy_unit": "row"},
+    "a bound": {"max_keys_per_unit": 4},
+}
+
+
+@pytest.mark.parametrize("more", LARGEST.values(), ids=LARGEST)
+def test_a_top_k_is_that_of_a_release(more, tmp_path):
+    """With the same randomness: the same keys in the same order, the same mechanism, and on request the same counts."""
+    pairs = Pairs.of([[key] for key in one_key_each()["drink"].to_pylist()])
+    data = pairs.count(1) if more.keys() - {"typical_keys"} else FromPairs(pairs)
+    asked = {**COLUMNS, "epsilon": 1.0, "delta": 1e-8, **more}
+    draw = lambda plan: plan.finish(data, insecure_source(1))  # noqa: E731
+    top, keys = (draw(plan_top_k(TopKRequest(**asked, k=10, counts=counts), None)) for counts in (True, False))
+    bound = {"max_keys_per_unit": 1} if "method" in more else {}
+    asked = {name: value for name, value in asked.items() if name not in ("method", "typical_keys")}
+    release = draw(plan_release(ReleaseRequest(**asked, **bound), None))
+    assert top.table.equals(release.top(10).drop_columns("weight")) and top.keys.equals(keys.table)
+    assert top.mechanism.last.mechanism == release.mechanism and top.certificate == release.certificate
+    assert top.notes.coverage == release.coverage and top.mechanism.spends() == release.mechanism.spends()
+    again = type(top).load(top.save(tmp_path / "out"))
+    assert again.table.equals(top.table) and again.mechanism == top.mechanism and (again.tokens == top.tokens).all()
+    assert keys.tokens is None and keys.keys.equals(type(top).load(keys.save(tmp_path / "keys")).table)
+
+
+def test_counts_that_a_release_cannot_have_drawn_are_refused():
+    top = ds.top_k(one_key_each(), **COLUMNS, k=3, counts=True, epsilon=1.0, delta=1e-8)
+    columns = {name: top.table[name] for name in top.table.column_names}
+    larger = pa.table({**columns, "count": pc.add(top.table["count"], 1)})
+    for wrong in (
+        {"table": larger},
+        {"tokens": np.roll(top.tokens, 1)},
+        {"tokens": top.tokens[:2]},
+        {"tokens": None},
+        {"notes": replace(top.notes, contribution="at most 77 keys, once each")},
+        {"mechanism": replace(top.mechanism, k=2)},
+    ):
+        with pytest.raises(DpsieveError, match="Use it as it was made"):
+            replace(top, **wrong).check()
+
+
+def test_a_top_k_is_charged_as_its_release(tmp_path):
+    """By the promise of the release, before anything is drawn; the same for a preview."""
+    path = tmp_path / "budget"
+    ds.Ledger(path, epsilon=1.0, delta=1e-6, unit="one user")
+    top = ds.top_k(one_key_each(), **COLUMNS, k=3, epsilon=0.6, delta=1e-8, ledger=path)
+    (entry,) = ds.Ledger(path).history()
+    assert top.notes.entry == entry.number and top.guarantee.epsilon == 0.6
+    with pytest.raises(BudgetExceeded):
+        ds.preview(one_key_each(), job="top_k", **COLUMNS, k=3, epsilon=0.6, delta=1e-8, ledger=path)
+
+
+@pytest.mark.parametrize("more", [{}, {"method": "one_key"}, {"privacy_unit": "row"}])
+def test_hitting_sets_of_units_with_one_key_are_the_largest_counts(more, tmp_path):
+    made = ds.hitting_set(one_key_each(), **{**COLUMNS, **more}, k=40, epsilon=1.0, delta=1e-8)
+    last = made.mechanism.last
+    assert last.name == "top_counts" and set(made.table["drink"].to_pylist()[:4]) == {1, 2, 3, 4}
+    assert last.mechanism.last.epsilon == pytest.approx(1.0 if more else 0.98)
     again = type(made).load(made.save(tmp_path / "out"))
     assert again.table.equals(made.table) and again.mechanism == made.mechanism
-    rows = call(data, key="drink", privacy_unit="row", k=5, **budget)
-    assert rows.mechanism.name == "top_tokens" and rows.mechanism.selector.epsilon == 1.0  # no private choices
 
 
-def test_counts_of_a_top_k_are_of_all_keys_of_a_unit():
-    """Tokens are counts of units bounded to one key, so with counts=True keys are picked."""
+def test_counts_of_named_methods_are_of_all_keys_of_a_unit():
     data = log([(u, "water") for u in range(3000)] + [(u, "tea") for u in range(600)])
-    top = ds.top_k(data, **COLUMNS, k=2, counts=True, **BUDGET)
+    top = ds.top_k(data, **COLUMNS, k=2, counts=True, method="renyi", **BUDGET)
     assert top.mechanism.last.name == "top_k" and abs(top.table["count"][0].as_py() - 3000) < 500
 
 

@@ -92,10 +92,10 @@ def test_picks_are_above_the_floor(call, method):
 
 @pytest.mark.parametrize("call", [ds.top_k, ds.hitting_set])
 @pytest.mark.parametrize("options", [{"privacy_unit": "row"}, {"typical_keys": 1}, {"method": "one_key"}])
-def test_the_largest_tokens_are_above_the_floor(call, options):
+def test_the_largest_counts_are_above_the_floor(call, options):
     terms = {"key": "key", "k": 400, "privacy_unit": "user", **LOOSE, **options}
     made, plain = (call(held_by(NUMBERS), **terms, min_units=floor) for floor in (FLOOR, 1))
-    assert made.mechanism.last.name == "top_tokens"
+    assert made.mechanism.last.name == "top_counts"
     keys, without = (set(each.table.column("key").to_pylist()) for each in (made, plain))
     assert keys and not keys & BELOW and without & BELOW
     made.check()

@@ -115,6 +115,7 @@ def releases():
         "key set, two rounds": discovered(),
         "key set, noise": discovered(method="weighted_gaussian"),
         "top": discovered(ds.top_k, k=2, counts=True),
+        "top, picked": discovered(ds.top_k, k=2, counts=True, method="renyi"),
         "hitting set": discovered(ds.hitting_set, k=2),
         "distribution": answers.run(np.linspace(0, 1, 4000), source=source),
         **trie,

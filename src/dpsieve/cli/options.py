@@ -1,5 +1,6 @@
 """Options of commands. Those of a job are generated from the fields of its request."""
 
+import contextlib
 import inspect
 import sys
 import types
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-from dpsieve.errors import InvalidValue
+from dpsieve.errors import DpsieveError, InvalidValue
 from dpsieve.jobs.request import ROWS
 from dpsieve.jobs.table_request import parse_totals
 
@@ -101,8 +102,8 @@ def _kind(field: "Field[Any]") -> tuple[Any, dict[str, Any]]:
     form, optional = field.metadata["form"], field.default is None
     parts = get_args(field.type) if isinstance(field.type, types.UnionType) else (field.type,)
     more = {"metavar": form} if form else {}
-    if form == "NUMBER|auto":
-        return Any, {"parser": _number_or_auto, **more}
+    if form == "NUMBER|auto|FOLDER":
+        return Any, {"parser": _read_bound, **more}
     if parts == (bool, types.NoneType):
         return Any, {"parser": _yes_or_no, "metavar": "yes|no"}
     if form == "COLUMN:LOW:HIGH":  # may be given again
@@ -163,11 +164,20 @@ def parse_numbers(option: str, text: str, example: str) -> list[float]:
         raise InvalidValue(f"--{option} is not numbers separated by commas. Pass --{option} {example}.") from None
 
 
-def _number_or_auto(text: str) -> int | str:
+def _read_bound(text: str) -> Any:
+    """Return a number, 'auto', or what a unit added in an earlier release, by its folder."""
+    from dpsieve.publication.release import Release
+
+    if text == "auto":
+        return text
+    with contextlib.suppress(ValueError):
+        return int(text)
+    if not Path(text).is_dir():
+        raise typer.BadParameter("Pass a whole number, auto, or the folder of an earlier release.")
     try:
-        return "auto" if text == "auto" else int(text)
-    except ValueError:
-        raise typer.BadParameter("Pass a whole number, or auto.") from None
+        return Release.load(text).contribution
+    except DpsieveError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def _yes_or_no(text: str) -> bool:

@@ -17,6 +17,7 @@ from dpsieve.display import json_text
 from dpsieve.errors import DpsieveError, InvalidValue
 
 _DEFAULT = "dpsieve-release-"  # a folder for what is paid for, where --out names none
+_OF_BOUNDED = "\nof the bounded count"  # an interval
 _EMPTY = "Whether the data has any rows is not revealed."
 
 if TYPE_CHECKING:
@@ -137,7 +138,11 @@ def _show(publication: Any, top: int, answers: "pa.Table | None", console: "Cons
     elif len(publication):
         order = {"top_k": "most common first", "hitting_set": "those that reach most units first"}
         title = f"First {min(top, len(publication)):,} of {len(publication):,} keys"
-        show_rows(f"{title}, {order.get(publication.kind, 'alphabetically')}", publication.table.slice(0, top), console)
+        title, rows = f"{title}, {order.get(publication.kind, 'alphabetically')}", publication.table.slice(0, top)
+        if getattr(publication, "tokens", None) is None:
+            show_rows(title, rows, console)
+        else:  # a top-k with the counts of a release
+            show_rows(title, rows, console, least=publication.last.mechanism.least_count, of=_OF_BOUNDED)
     else:
         console.print(
             f"No key is published: too few units hold any. Use a larger epsilon or delta, or more data. {_EMPTY}"
@@ -157,7 +162,7 @@ def _show_release(release: "Release", top: int, console: "Console") -> None:
         several = f"First {min(top, len(release)):,} of {len(release):,} released keys, alphabetically"
         if has_counts:
             several = f"{min(top, len(release)):,} most common of {len(release):,} released keys"
-        of = "\nof the bounded count" if release.notes.contribution else ""
+        of = _OF_BOUNDED if release.notes.contribution else ""
         title, totals = "1 released key" if len(release) == 1 else several, ()
         if release.sums is not None:
             totals, of = table_names(release.totals, release.keys.column_names), ""

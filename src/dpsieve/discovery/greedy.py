@@ -2,26 +2,21 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, cast
+from typing import cast
 
 import numpy as np
-import pyarrow as pa
 
-from dpsieve import validate
-from dpsieve.accounting.exponential_picks import checked_picks
 from dpsieve.channels.channel import ReportedCounts, frequency_at
 from dpsieve.channels.floored import floored
 from dpsieve.channels.unknown_keys import Optimal
 from dpsieve.codec import register
 from dpsieve.discovery.selector import Selector, WeightSelector
 from dpsieve.engines.true_data import Pairs
-from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.errors import InvalidValue
 from dpsieve.privacy.certificate import Certificate, whole_unit
-from dpsieve.privacy.guarantee import Guarantee, Weight
-from dpsieve.privacy.mechanism import Mechanism
+from dpsieve.privacy.guarantee import Weight
 from dpsieve.randomness.source import Source
 from dpsieve.types import Bools, Ints
-from dpsieve.values.keys import order_of, published
 
 _ENOUGH = 0.999
 _BITS = 1
@@ -78,58 +73,6 @@ class OneKey(WeightSelector):
     def certify(self) -> Certificate:
         """Return the certificate of the channel, which the kernel checks."""
         return _certificate(self, self.channel, "a unit counts in one key")
-
-
-@register("top_tokens")
-@dataclass(frozen=True, repr=False)
-class TopTokens(Mechanism):
-    """The k keys with the largest tokens of the optimal channel, where every unit counts in one key.
-
-    Where units hold one key each, no picks by noisy order are needed: the channel reports the counts with the keys.
-    Guarantee: that of the selector, as taking the k largest of reported tokens (ties in the order of keys) is
-    post-processing.
-
-    Attributes:
-        selector: reports keys with their tokens.
-        k: the largest number of published keys.
-    """
-
-    count_sigma: ClassVar[float] = 0.0
-
-    selector: OneKey
-    k: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not isinstance(self.selector, OneKey):
-            raise InvalidType(f"selector must count units in one key, not {type(self.selector).__name__}. Use one_key.")
-        validate.store(self, k=checked_picks(self.k))
-
-    @cached_property
-    def guarantee(self) -> Guarantee:
-        """The guarantee of one privacy unit."""
-        return self.selector.guarantee
-
-    @property
-    def max_keys(self) -> int:
-        """The number of keys in which a unit counts."""
-        return self.selector.max_keys
-
-    def __repr__(self) -> str:
-        return f"<{self.name} of {self.k:,} keys, {self.guarantee}>"
-
-    def certify(self) -> Certificate:
-        """Return the certificate of the channel, which the kernel checks."""
-        return self.selector.certify()
-
-    def find(self, pairs: Pairs, source: Source) -> Ints:
-        """Return the places of the published keys, those with the largest tokens first."""
-        counts = pairs.bound(1).counts()
-        some = np.flatnonzero(counts)
-        tokens = self.selector.channel.draw(counts[some], source=source).tokens
-        reported, tokens = some[tokens > 0], tokens[tokens > 0]
-        order = order_of(published(pairs.keys.take(pa.array(reported)))).to_numpy()
-        return np.asarray(reported[order[np.argsort(-tokens[order], kind="stable")]][: self.k])
 
 
 @register("greedy")

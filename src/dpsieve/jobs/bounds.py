@@ -4,8 +4,9 @@ A reader takes a count for the number of units that hold the key. Under a bound 
 larger bound needs more noise and reports fewer keys. There are three kinds of ways to count:
 
 - *at once*: one bound, and one mechanism that reports and counts;
-- *find first*: where most units hold few keys, units find keys with what they do not need to be counted in up to m of
-  them, with Laplace noise: nearly all where they hold one key, nothing where they hold m (`discovery.divided_units`);
+- *find first*: where most units hold few keys, and there are some thousand pairs, units find keys with what they do not
+  need to be counted in up to m of them, with Laplace noise: nearly all where they hold one key, nothing where they hold
+  m (`discovery.divided_units`);
 - *two steps*: a share of a unit's weight finds keys, and the rest counts them (`discovery.find_then_count`).
 
 **Estimates.** Each way has two, from the histogram and public numbers. With s the share of pairs that is kept and h the
@@ -49,19 +50,19 @@ from dpsieve.display import log
 from dpsieve.engines.true_data import CountedByBound, Pairs
 from dpsieve.errors import DpsieveError, InvalidValue
 from dpsieve.jobs.mechanisms import SHARE_FOR_BOUND, half_reported
-from dpsieve.jobs.request import ReleaseRequest
+from dpsieve.jobs.request import FEW_KEYS, ReleaseRequest
 from dpsieve.noise.keys_per_unit import MOST, Sizes
 from dpsieve.types import Floats
 
 AT_ONCE, FIND_FIRST, TWO_STEPS = "at_once", "find_first", "two_steps"
 CANDIDATES = (1, 2, 3, 5, 7, 10, 14, 20, 30, 40, 50, 70, 100, 140, 200)
-FOUND_FIRST = (3, 5, 7, 10, 14)  # with 2, units of two keys would find none
+FOUND_FIRST = (3, 5, 7)  # with 2, units of two keys would find none; with more, noise hides rare keys
 SHARES = (0.4, 0.5, 0.6, 0.7, 0.8)  # of a unit's weight, to find keys in two steps
 _MEASURED = (1, 2, 3, 5, 10, 20, 50, 100, 200)
 _LEAST_KEYS = {AT_ONCE: 0.87, FIND_FIRST: 0.8, TWO_STEPS: 0.87}  # shares of the most keys
 _RARER, _STEEPER = 1.3, 1.15  # exponents of the estimated number of keys
 _WHOLE_WEIGHT, _SHALLOW = 1.05, 0.29  # of two steps; see the head of this module
-_MANY_PAIRS, _FEW_KEYS = 250_000, 2  # pairs at epsilon 1 for two steps; typical keys up to which keys are found first
+_MANY_PAIRS, _SOME_PAIRS = 250_000, 5_000  # at epsilon 1, for two steps, and to find keys first
 _COMMON = 0.3 / np.arange(6, 106) / np.sum(1 / np.arange(6, 106))  # shares of pairs of the 100 most common keys
 _CONCAVE = 0.8
 _LAPLACE = math.sqrt(math.pi / 2)  # the deviation of a normal law with the mean error of Laplace noise of scale 1
@@ -118,8 +119,8 @@ def choose_way(
     most = max(ways.values()).keys
     if goal == "keys":
         return max(ways, key=lambda way: ways[way].keys)
-    few = typical_keys(sizes) <= _FEW_KEYS
-    if FIND_FIRST in kinds and few:
+    few = typical_keys(sizes) <= FEW_KEYS
+    if FIND_FIRST in kinds and few and estimate.pairs * epsilon >= _SOME_PAIRS:
         ways |= dict(estimate.find_first(halves))
     if TWO_STEPS in kinds and not few and estimate.pairs * epsilon >= _MANY_PAIRS:
         ways |= dict(estimate.two_steps(most))

@@ -4,12 +4,14 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 
+from dpsieve.channels.channel import ReportedCounts
 from dpsieve.discovery.choice import Picks, Selection, SelectorChoice
-from dpsieve.discovery.greedy import Greedy, OneKey, TopTokens
+from dpsieve.discovery.divided_units import DividedUnits
+from dpsieve.discovery.greedy import Greedy, OneKey
 from dpsieve.discovery.key_sets import HittingSet, KeySet, TopK, selected_table, top_table
 from dpsieve.discovery.picks import HittingKeys, KeyPicker, TopKeys, hitting_keys, hitting_lower, top_keys
 from dpsieve.discovery.renyi import RenyiSelector
@@ -17,19 +19,21 @@ from dpsieve.discovery.selector import Selector, WeightSelector
 from dpsieve.engines.engine import Engine
 from dpsieve.engines.true_data import Counted, Pairs
 from dpsieve.jobs.preview import Preview
+from dpsieve.jobs.release import plan_release
 from dpsieve.jobs.request import DiscoverRequest, HittingSetRequest, TopKRequest, document
 from dpsieve.jobs.run import Plan, run
 from dpsieve.jobs.table import ALL_KEYS, Table, check_columns
 from dpsieve.privacy.guarantee import Contribution, Guarantee
 from dpsieve.privacy.ledger import AnyLedger
-from dpsieve.privacy.mechanism import Mechanism
+from dpsieve.privacy.mechanism import Counting, Mechanism
+from dpsieve.publication.publication import Notes
+from dpsieve.publication.release import Release, release_of
 from dpsieve.randomness.source import Source
 from dpsieve.validate import SelectorName
 from dpsieve.values.keys import published
 
 SHARE_FOR_COUNTS = 0.2  # of what the selection leaves, for the counts of a top-k
-SHARES_OF_TOP_K = (0.34, 0.85)  # of a unit's weight, for selection: where k keys are common, and where they are not
-SHARES_OF_HITTING_SET = (0.5,)
+SHARE_OF_TOP_K, SHARE_OF_HITTING_SET = 0.6, 0.5  # of a unit's weight, for selection
 
 _Picked = TypeVar("_Picked", TopK, HittingSet)
 Progress = Callable[[float], None] | bool | None
@@ -98,11 +102,13 @@ def top_k(
 ) -> TopK:
     """Find the k keys that most units hold, the most common first, with (epsilon, delta)-differential privacy.
 
-    First keys are discovered, then k of them are picked by noisy order. `max_keys_per_unit` bounds what a unit adds to
-    the discovery; the order counts all its keys. Fewer than k rows mean that fewer keys were discovered; `notes.rarer`
-    then says how common a key must be. A Renyi selector ('auto' takes one) shares one budget with the picks, and a
-    private answer to whether k keys are common decides its share; others get half of epsilon and delta. Where units
-    typically hold one key, the keys with the largest counts of the optimal channel are taken instead of picks.
+    They are the k keys with the largest counts of a release with the same arguments, `dpsieve.release(...).top(k)`:
+    bound and mechanism are chosen in the same way. Fewer than k rows mean that fewer keys were reported; `notes.rarer`
+    then says how common a key must be.
+
+    A named method, and a public number of `typical_keys` above 2, select keys as `dpsieve.discover` does, then pick k
+    of them by noisy order. `max_keys_per_unit` then bounds what a unit adds to the selection; the order counts all its
+    keys. A Renyi selector shares one budget with the picks; others get half of epsilon and delta.
 
     [arguments]
 
@@ -141,8 +147,9 @@ def hitting_set(
     """Find k keys such that most units hold at least one of them, with (epsilon, delta)-differential privacy.
 
     First keys are discovered, then picked one after the other, each by the noisy number of units that hold it and no
-    earlier one. `max_keys_per_unit` bounds what a unit adds to the discovery; the picks see all its keys. Budgets are
-    shared as in `dpsieve.top_k`.
+    earlier one. `max_keys_per_unit` bounds what a unit adds to the discovery; the picks see all its keys. A Renyi
+    selector ('auto' takes one) shares one budget with the picks; others get half of epsilon and delta. Where units
+    typically hold one key, the keys with the largest counts of the optimal channel are taken instead.
 
     [arguments]
 
@@ -191,12 +198,14 @@ def plan_discover(request: DiscoverRequest, table: Table | None) -> Plan[Any, Ke
 
 def plan_top_k(request: TopKRequest, table: Table | None) -> Plan[Any, TopK]:
     """Return the plan of a top-k; without a table it can only be previewed."""
+    if request.release is not None:
+        return _plan_largest(request, plan_release(request.release, table))
     count_share = SHARE_FOR_COUNTS if request.counts else 0.0
 
     def make(selector: Selector, epsilon: float, delta: float) -> TopKeys:
         return top_keys(epsilon, delta, selector.max_keys, request.k, selector=selector, count_share=count_share)
 
-    choice = _choice(request, table, Picks(request.k, SHARES_OF_TOP_K, make, one_key=not request.counts))
+    choice = _choice(request, table, Picks(SHARE_OF_TOP_K, make))
 
     def finish(pairs: Pairs, source: Source) -> TopK:
         chosen = choice.public or choice.draw(pairs, source)
@@ -209,19 +218,39 @@ def plan_top_k(request: TopKRequest, table: Table | None) -> Plan[Any, TopK]:
     return _plan_pairs(request, table, choice, ALL_KEYS, finish)
 
 
+def _plan_largest(request: TopKRequest, plan: Plan[Any, Release]) -> Plan[Any, TopK]:
+    """Return the plan that publishes the keys with the k largest counts of a release: post-processing."""
+
+    def finish(data: Any, source: Source) -> TopK:
+        made = TopK.of_release(plan.finish(data, source), request.k, counts=request.counts)
+        return _explain_few(made, request.k, made.last.mechanism.last)
+
+    def describe() -> Preview:
+        assert plan.describe is not None
+        seen: Preview = plan.describe()
+        largest = "published", f"the {request.k:,} keys with the largest counts"
+        return replace(seen, details=(*seen.details, largest))
+
+    return Plan(plan.cost, plan.read, finish, plan.rehearse, plan.check, describe)
+
+
 def plan_hitting_set(request: HittingSetRequest, table: Table | None) -> Plan[Any, HittingSet]:
     """Return the plan of a hitting set; without a table it can only be previewed."""
 
     def make(selector: Selector, epsilon: float, delta: float) -> HittingKeys:
         return hitting_keys(epsilon, delta, selector.max_keys, request.k, selector=selector)
 
-    picks = Picks(request.k, SHARES_OF_HITTING_SET, make, hitting_lower(request.k), one_key=True)
-    choice = _choice(request, table, picks)
+    choice = _choice(request, table, Picks(SHARE_OF_HITTING_SET, make, hitting_lower(request.k)))
 
     def finish(pairs: Pairs, source: Source) -> HittingSet:
         chosen = choice.public or choice.draw(pairs, source)
-        picker: Any = chosen.mechanism.last
-        rows = published(pairs.keys.take(pa.array(picker.find(pairs, source))))
+        last: Any = chosen.mechanism.last
+        if isinstance(last, ReportedCounts):
+            keys, outcome = pairs.count(1).draw(chosen.mechanism, source)
+            notes = Notes(str(Contribution()), chosen.reason)
+            release = release_of(cast(Counting, chosen.mechanism), keys, outcome, source=source, notes=notes)
+            return _explain_few(HittingSet.of_release(release, request.k), request.k, last)
+        rows = published(pairs.keys.take(pa.array(last.find(pairs, source))))
         return _publish_picks(HittingSet, chosen, rows, source)
 
     return _plan_pairs(request, table, choice, ALL_KEYS, finish)
@@ -255,9 +284,10 @@ def _plan_pairs(
     def read(source: Source) -> Pairs:
         assert table is not None
         pairs = table.pairs(request.columns, contribution, source)
-        if choice.public is not None:
-            last: Any = choice.public.mechanism
-            getattr(last, "selector", last).check(pairs)
+        selector: Any = None if choice.public is None else choice.public.mechanism
+        selector = getattr(selector, "selector", selector)
+        if isinstance(selector, Selector):
+            selector.check(pairs)
         return pairs
 
     promise = Guarantee(request.epsilon, request.delta, unit=request.unit)
@@ -280,10 +310,10 @@ def _noise_lines(keys: int, mechanism: Mechanism) -> Iterator[tuple[str, str]]:
     """Yield how many units a key needs, and the noise of picks, for units that typically hold this many keys."""
     last: Any = mechanism.last
     selector: Any = getattr(last, "selector", last)
-    units = _units_needed(selector, min(keys, selector.max_keys))
+    units = _units_needed(selector, min(keys, getattr(selector, "max_keys", 1)))
     label = f"units with {'1 key' if keys == 1 else f'{keys:,} keys'}"
     if units is not None:
-        yield label, f"a key is found half of the time if {units:,} units hold it"
+        yield label, f"a key is found half of the time if {math.ceil(units):,} units hold it"
     if isinstance(last, KeyPicker):
         noise = f"{math.pi / math.sqrt(6) * last.scale:.3g}"
         yield label, f"keys are ordered by counts with noise of standard deviation {noise}"
@@ -291,27 +321,36 @@ def _noise_lines(keys: int, mechanism: Mechanism) -> Iterator[tuple[str, str]]:
         yield label, f"counts are within {last.half_width():,.0f} of the true ones (95 %)"
 
 
-def _units_needed(selector: Any, keys: int) -> int | None:
+def _units_needed(mechanism: Any, keys: int) -> float | None:
     """Return the number of units of this many keys that make a key selected half of the time; None if unknown."""
-    if isinstance(selector, RenyiSelector):
-        return math.ceil(selector.users_needed(keys))
-    if isinstance(selector, OneKey | Greedy):
-        return selector.channel.half
-    return math.ceil(selector.units_needed(keys)) if hasattr(selector, "units_needed") else None
+    if isinstance(mechanism, RenyiSelector):
+        return mechanism.users_needed(keys)
+    if isinstance(mechanism, DividedUnits):
+        return mechanism.half_reported()
+    if isinstance(mechanism, OneKey | Greedy):
+        mechanism = mechanism.channel
+    if isinstance(mechanism, ReportedCounts):
+        return mechanism.half
+    return cast(float, mechanism.units_needed(keys)) if hasattr(mechanism, "units_needed") else None
 
 
 def _publish_picks(kind: type[_Picked], chosen: Selection, rows: pa.Table, source: Source) -> _Picked:
     """Return the publication of picked keys; fewer than k are explained."""
     picker: Any = chosen.mechanism.last
-    picked = f"the {picker.k:,} largest counts" if isinstance(picker, TopTokens) else f"{picker.k:,} picks"
-    reason = f"{picked} among the keys of {picker.selector.name} selection, {chosen.reason}"
-    made = kind.of(chosen.mechanism, rows, source=source, reason=reason)
-    if len(made) >= picker.k:
+    reason = f"{picker.k:,} picks among the keys of {picker.selector.name} selection, {chosen.reason}"
+    return _explain_few(kind.of(chosen.mechanism, rows, source=source, reason=reason), picker.k, picker.selector)
+
+
+def _explain_few(made: _Picked, k: int, mechanism: Any) -> _Picked:
+    """Return the publication with the reason why it has fewer than k keys."""
+    if len(made) >= k:
         return made
-    words = f"raise epsilon or delta, or add data: only {len(made):,} of {picker.k:,} keys were selected"
-    keys = min(picker.max_keys, getattr(picker.selector, "least", 1))
-    units = _units_needed(picker.selector, keys)
+    words = f"raise epsilon or delta, or add data: only {len(made):,} of {k:,} keys were selected"
+    selector = getattr(mechanism, "selector", mechanism)
+    keys = min(getattr(selector, "max_keys", 1), getattr(selector, "least", 1))
+    units = _units_needed(selector, keys)
     if units is not None:
-        each = "one key" if keys == 1 else f"{keys:,} keys"
-        words += f", as a key is selected half of the time if {units:,} units of {each} each hold it"
-    return replace(made, notes=replace(made.notes, rarer=words))
+        held = f"of {'one key' if keys == 1 else f'{keys:,} keys'} each hold it"
+        held = held if isinstance(selector, Selector) else "are counted in it"
+        words += f", as a key is selected half of the time if {math.ceil(units):,} units {held}"
+    return made.with_notes(rarer=words)

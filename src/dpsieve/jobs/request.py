@@ -29,6 +29,7 @@ Method = Literal[
 ]
 
 KEYS_PER_UNIT = 100  # that a unit adds to a discovery by default
+FEW_KEYS = 2  # typical keys per unit up to which keys are found with what units do not need for counts
 MOST_COVERED = 1_000  # keys per unit up to which coverage is reported
 _LEAST_EPSILON = 0.01  # a hundredth of which still pays for a histogram
 ROWS = "row"
@@ -213,9 +214,9 @@ class ReleaseRequest(KeyRequest):
 
     max_keys_per_unit: int | Literal["auto"] = argument(
         "the number of keys that a unit may add. 'auto' chooses it privately, for 3 % of epsilon; with known_keys, "
-        "max_rows_per_key, scheme or sample_size it has to be given. Another release, or its `contribution`, reuses "
-        "its bound and its way to count, so that counts of a series compare.",
-        "auto", alias="max-keys", form="NUMBER|auto",
+        "max_rows_per_key, scheme or sample_size it has to be given. Another release, its `contribution`, or on the "
+        "command line its folder, reuses its bound and its way to count, so that counts of a series compare.",
+        "auto", alias="max-keys", form="NUMBER|auto|FOLDER",
     )  # fmt: skip
     max_rows_per_key: int = argument("the number of rows of a unit that count in one key.", 1)
     goal: Goal = argument(
@@ -385,7 +386,8 @@ class DiscoverRequest(KeyRequest):
     """Keys without counts."""
 
     max_keys_per_unit: int = argument(
-        f"the number of keys that a unit may add; default {KEYS_PER_UNIT}, or 1 where each row is a unit.",
+        f"the number of keys that a unit may add; default {KEYS_PER_UNIT}, or 1 where each row is a unit. By default a "
+        "top-k chooses it privately, as a release does; with a named method the order counts all keys of a unit.",
         None, alias="max-keys",
     )  # fmt: skip
     method: SelectorName = argument(
@@ -395,7 +397,8 @@ class DiscoverRequest(KeyRequest):
     )  # fmt: skip
     typical_keys: int | None = argument(
         "the number of distinct keys that a unit typically holds, if that is public: 'auto' chooses by it, and "
-        "'renyi' and 'renyi_two_rounds' are made for it. Without it, 0.5 % of epsilon pays for a private median.", None,
+        "'renyi' and 'renyi_two_rounds' are made for it. Without it, 1 % of epsilon pays for a private median. Above "
+        "2, a top-k selects keys by 'renyi' and picks among them.", None,
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -427,14 +430,27 @@ class HittingSetRequest(DiscoverRequest):
 
 @dataclass(frozen=True, kw_only=True)
 class TopKRequest(HittingSetRequest):
-    """The k keys that most units hold."""
+    """The k keys that most units hold. `release` is the request for the release that they come from, if any."""
+
+    release: ClassVar[ReleaseRequest | None] = None
 
     counts: bool = argument(
-        "publish noisy counts of the found keys too, for a fifth of the budget that discovery leaves.", False
-    )
+        "publish the noisy counts too: those of the release, or for a named method counts of all keys of a unit, for a "
+        "fifth of the budget that selection leaves.", False,
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
+        bound = cast("int | None", self.max_keys_per_unit)
         super().__post_init__()
-        if self.counts and self.method not in ("auto", "renyi", "renyi_two_rounds"):
+        one_key = self.method == "one_key"
+        if one_key or (self.method == "auto" and (self.typical_keys or 1) <= FEW_KEYS):
+            validate.store(self, release=self._release(1 if one_key else "auto" if bound is None else bound))
+        elif self.counts and self.method not in ("auto", "renyi", "renyi_two_rounds"):
             fix = "Use method='auto', 'renyi' or 'renyi_two_rounds', or leave counts out."
             raise InvalidValue(f"counts needs a method that shares its budget. {fix}")
+
+    def _release(self, bound: int | Literal["auto"]) -> ReleaseRequest:
+        names = ("privacy_unit", "epsilon", "delta", "allow_null_units", "key", "min_units")
+        request = ReleaseRequest(**{name: getattr(self, name) for name in names}, max_keys_per_unit=bound)
+        validate.store(request, where=self.where, rows=self.rows)
+        return request

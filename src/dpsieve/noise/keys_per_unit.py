@@ -30,7 +30,9 @@ _MIDDLES, _SPREADS = np.linspace(-2.0, 5.5, 46), np.geomspace(0.1, 2.2, 16)  # o
 _COST = "Pass the part of the budget that buys the histogram, such as epsilon=0.01."
 _INTERVAL = "Pass a share with its interval."
 _Share = Annotated[float, is_between(0.0, 1.0, _INTERVAL)]
-_TOLERANCE, _TOLERANCE_OF_FAR, _FAR = 1.5, 5.0, 200  # standard deviations; beyond 200 keys noise weighs most
+_TOLERANCE, _TOLERANCE_OF_FAR, _FAR = 1.5, 6.0, 200  # standard deviations
+_FEW, _OF_FEW = 10.0, 2.0  # times the noise per pair, which is added to the first of these; and the largest sum
+_LONG_TAILED = 3.0  # for the sum of one Laplace noise it is four times as many
 
 
 @register("keys_per_unit")
@@ -127,7 +129,9 @@ class Sizes:
 
         A log-normal law of sizes is fitted to the histogram: least squares of the edges, with a weak prior (median 5,
         spread 1) that decides where there are few units. Then the numbers of units from each edge on are corrected
-        where the histogram differs from the fit by more than 1.5 standard deviations (5 beyond 200 keys), by the rest.
+        where the histogram surely differs from the fit, by all but one standard deviation: by 1.5 of these, or up to 2
+        where the noise adds many pairs, as of few units; and by more where few edges add up, as Laplace noise is
+        long-tailed. Beyond 200 keys, where noise weighs most, it is by 6, and all but 6 are corrected.
         """
         laws, penalty = _laws(self.edges)
         noisy = np.array(self.units)
@@ -135,10 +139,14 @@ class Sizes:
         misfit = ((noisy - totals[:, None] * laws) ** 2).sum(axis=1) / (2 * self.scale) ** 2
         best = int(np.argmin(misfit + penalty))
         fitted, found = _from_each_on(totals[best] * laws[best]), _from_each_on(noisy)
-        deviations = np.where(np.array(self.edges) > _FAR, _TOLERANCE_OF_FAR, _TOLERANCE)
-        tolerance = deviations * self.scale * np.sqrt(2 * np.arange(len(noisy), 0, -1))
-        difference = found - fitted
-        corrected = fitted + np.sign(difference) * np.maximum(np.abs(difference) - tolerance, 0)
+        summed, edges = np.arange(len(noisy), 0, -1), np.array(self.edges)
+        deviation = self.scale * np.sqrt(2 * summed)
+        noise_per_pair = self.scale / float(totals[best] * laws[best] @ edges)
+        least = np.minimum(_TOLERANCE + _FEW * noise_per_pair * edges, _OF_FEW) * (1 + _LONG_TAILED / summed)
+        least, kept = np.where(edges > _FAR, _TOLERANCE_OF_FAR, [least, np.ones(len(noisy))])
+        difference = (found - fitted) / deviation
+        beyond = np.where(np.abs(difference) > least, difference - np.sign(difference) * kept, 0.0)
+        corrected = fitted + beyond * deviation
         units = -np.diff(np.maximum.accumulate(np.maximum(corrected, 0)[::-1])[::-1], append=0.0)
         return np.asarray(units)
 

@@ -130,10 +130,13 @@ class Release(Publication):
 
     def top(self, k: int = 10) -> pa.Table:
         """Return the k rows with the largest counts, of equal ones those with the largest tokens, largest first."""
+        return self.table.take(pa.array(self.places_of_top(k)))
+
+    def places_of_top(self, k: int) -> Ints:
+        """Return the places of these rows in the table."""
         k = validate.whole("k", k, low=1, hint="Pass how many rows to show.")
         tokens = self._tokens()
-        order = np.lexsort((-tokens, -self._reader.read(tokens).count))
-        return self.table.take(pa.array(order[:k]))
+        return np.lexsort((-tokens, -self._reader.read(tokens).count))[:k]
 
     def first_rows(self, count: int) -> pa.Table:
         """Return the most common keys, or the first ones where there are no counts."""
@@ -238,7 +241,7 @@ class Release(Publication):
         check_published(keys)
         if self.notes.coverage is not None and not self.mechanism.reports_coverage:
             raise InvalidValue(f"notes have a coverage that was not paid for. {_FIX}")
-        if self.notes.contribution and _stated(self.notes.contribution) != self.contribution:
+        if self.notes.contribution and stated_contribution(self.notes.contribution) != self.contribution:
             raise InvalidValue(f"notes have another contribution than the mechanism. {_FIX}")
         last: Mechanism = self.mechanism.last
         if last.selects_keys and self.tokens is None:
@@ -361,7 +364,7 @@ def release_of(
     )
 
 
-def _stated(words: str) -> Contribution | None:
+def stated_contribution(words: str) -> Contribution | None:
     """Return the contribution that notes state; None for other text."""
     if _CLIENT.fullmatch(words):
         return Contribution()
