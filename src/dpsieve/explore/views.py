@@ -133,6 +133,8 @@ def _plan(files: Files, values: Json) -> Answer:
             other = _reach(values, **against[1])
         except DpsieveError as error:
             notes.append(f"{label(against[0])}: {spell(str(error), _ASKED)}")
+    if against is not None and "sums" in against[1]:
+        notes.append("With totals there is one method, so the plan is compared with counts alone.")
     if isinstance(ours.channel, FindThenMeasure):
         notes.append(
             "Probabilities are those of a key whose units hold as many keys as allowed; with fewer, it appears sooner."
