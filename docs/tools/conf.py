@@ -9,7 +9,7 @@ exclude_patterns = ["tools", "static"]
 
 smartquotes = False  # options, names and messages are copied from pages
 
-myst_enable_extensions = ["attrs_block"]
+myst_enable_extensions = ["attrs_block", "deflist"]
 myst_heading_anchors = 4  # links to sections are checked
 
 html_theme = "furo"
