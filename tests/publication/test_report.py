@@ -26,6 +26,21 @@ def data_of(page):
     return json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
 
 
+def weights_are_counts(table):
+    names = {"count", "weight"} <= set(table.column_names)
+    return names and all(w is not None and c is not None and abs(w - c) <= 0.5
+                         for w, c in zip(*(table[name].to_pylist() for name in ("weight", "count")), strict=True))  # fmt: skip
+
+
+def test_weights_are_shown_where_they_differ_from_counts():
+    names = [f"key {i}" for i in range(40)]
+    for made, are_shown in (
+        (optimal(1.0, 1e-3).release(names, [900] * 40), False),
+        (optimal(0.1, 1e-3, ds.ppswor(0.01)).release(names, [100] * 40), True),
+    ):
+        assert ("weight" in [column["name"] for column in data_of(report_page(made))["columns"]]) == are_shown
+
+
 @pytest.mark.parametrize("name", RELEASES)
 def test_every_publication_has_a_page(name, tmp_path):
     made = releases()[name]
@@ -35,9 +50,11 @@ def test_every_publication_has_a_page(name, tmp_path):
     data = data_of(page)
     ends = table_names(getattr(made, "totals", ()))  # in the page, the ends of an interval are one column
     shown = {low: f"95 % interval of {value}" for value, low, _ in ends}
+    left_out = {"bound", *(high for *_, high in ends)} | ({"weight"} if weights_are_counts(made.table) else set())
     assert [column["name"] for column in data["columns"]] == [
-        shown.get(name, name) for name in made.table.column_names if name not in {"bound", *(high for *_, high in ends)}
+        shown.get(name, name) for name in made.table.column_names if name not in left_out
     ]
+    assert ("weight" in left_out or "weight" not in made.table.column_names) == ("weight of a key" not in page)
     assert all(len(column["values"]) == len(made) for column in data["columns"])
     for _, low, high in ends:
         column = next(column for column in data["columns"] if column["name"] == shown[low])
@@ -70,7 +87,7 @@ def test_coverage_and_the_ledger_entry_are_listed_once():
     page = report_page(replace(made, notes=notes))
     kept = "A unit adds at most 5 keys, once each: about 62 % (59 to 65 %) of all pairs of a unit and a key are not "
     kept += "counted."
-    assert f"units that hold a key may be higher. {kept}</p></section>" in page and "<h2>What is counted</h2>" in page
+    assert f"units that hold a key may be higher. {kept}</p><p></p></section>" in page and "<h2>What is counted</h2>" in page
     assert page.count("62 %") == 1 and "<dt>coverage" not in page and "<dt>purpose</dt><dd>week 7</dd>" in page
     assert "<dt>entry in the ledger</dt><dd>3</dd>" in page and "intervals are of the bounded count." in page
 

@@ -30,7 +30,7 @@ from dpsieve.channels.law import LARGEST_FREQUENCY
 from dpsieve.display import has_only_upper_end, printable, shorten
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import first_whole, minimise
-from dpsieve.noise.totals import table_names
+from dpsieve.noise.totals import describe_rest, table_names
 from dpsieve.privacy.certificate import NOT_COVERED, Certificate
 from dpsieve.privacy.guarantee import Guarantee, rounded_up, shown
 from dpsieve.publication.folders import write_file
@@ -55,8 +55,7 @@ Reported = Callable[[Ints], Floats]
 
 # Labels of notes; others are listed by the name of their field. Some have a place of their own.
 _NOTES = {
-    "contribution": "a unit adds", "reason": "why this mechanism", "entry": "entry in the ledger", "purpose": "purpose",
-    "date": "date of the release",
+    "contribution": "a unit adds", "entry": "entry in the ledger", "purpose": "purpose", "date": "date of the release",
 }  # fmt: skip
 _PLACED = ("coverage", "statistic", "single", "rarer", "bounds")
 
@@ -77,6 +76,7 @@ def report_page(made: Publication) -> str:
     notes, curve, counts_of = made.notes.to_json(), _reporting(made), _counts_of(made) if len(made) else ""
     if made.notes.contribution and made.notes.contribution in counts_of:
         del notes["contribution"]  # which is long: once is enough
+    reason = [("why this mechanism", notes.pop("reason"))] if notes.get("reason") else []
     notes = {name: value for name, value in notes.items() if value is not None and name not in _PLACED}
     data = {**table_data(made), "reporting": curve}
     return Template(page).substitute(
@@ -106,7 +106,7 @@ def report_page(made: Publication) -> str:
         certificate=_certificate(made.certificate),
         not_covered=escape(NOT_COVERED),
         made=_list([(_NOTES.get(name, name.replace("_", " ")), value) for name, value in _flat(notes) if value != ""]),
-        parameters=_list(_parameters(made)),
+        parameters=_list(reason + _parameters(made)),
         version=escape(dpsieve.__version__),
     )
 
@@ -242,7 +242,16 @@ def _counts_of(made: Publication) -> str:
 def _column_words(made: Publication) -> str:
     """Return descriptions of the columns beside the counts."""
     words = {"weight": _WEIGHTS, "counter": _COUNTERS}
-    return " ".join(text for name, text in words.items() if name in made.table.column_names[len(_key_names(made)) :])
+    return " ".join(text for name, text in words.items() if name in _shown_names(made)[len(_key_names(made)) :])
+
+
+def _shown_names(made: Publication) -> list[str]:
+    """Return the columns to show: intervals show 'bound', and counts may be their weights."""
+    keys, left_out = _key_names(made), {"bound"}
+    if isinstance(made, Release) and {"count", "weight"} <= set(made.table.column_names):
+        counts, weights = (made.table.column(name).to_numpy() for name in ("count", "weight"))
+        left_out |= {"weight"} if (np.abs(weights - counts) <= 0.5).all() else set()
+    return [name for name in made.table.column_names if name not in left_out or name in keys]
 
 
 def _key_names(made: Publication) -> list[str]:
@@ -256,8 +265,7 @@ def _columns(made: Publication) -> list[dict[str, Any]]:
     if len(made) > _MOST_ROWS:
         rows = np.sort(by_count(table)[:_MOST_ROWS]) if "count" in table.column_names else np.arange(_MOST_ROWS)
         table = table.take(pa.array(rows))
-    names = [name for name in table.column_names if name != "bound" or name in keys]  # intervals show it
-    columns = [_column(name, table.column(name), name in keys) for name in names]
+    columns = [_column(name, table.column(name), name in keys) for name in _shown_names(made)]
     ends = {column["name"]: column for column in columns if column["kind"] == "number"}
     if isinstance(made, Release) and {"low", "high"} <= ends.keys():
         pairs = zip(ends["low"]["values"], ends["high"]["values"], strict=True)
@@ -403,7 +411,9 @@ def _kept(made: Publication) -> str:
     """Return the section on what is counted, where the coverage is reported."""
     if made.notes.coverage is None and not (isinstance(made, Release) and (made.totals or made.rest)):
         return ""
-    return f"<section><h2>What is counted</h2><p>{escape(made.bounded)}</p></section>"
+    rest = describe_rest(made.rest) if isinstance(made, Release) and made.rest else ""
+    first = made.bounded.removesuffix(rest)
+    return f"<section><h2>What is counted</h2><p>{escape(first)}</p><p>{escape(rest)}</p></section>"
 
 
 def _prose(text: str) -> str:
