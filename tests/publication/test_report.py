@@ -27,9 +27,10 @@ def data_of(page):
 
 
 def weights_are_counts(table):
-    names = {"count", "weight"} <= set(table.column_names)
-    return names and all(w is not None and c is not None and abs(w - c) <= 0.5
-                         for w, c in zip(*(table[name].to_pylist() for name in ("weight", "count")), strict=True))  # fmt: skip
+    if not {"count", "weight"} <= set(table.column_names):
+        return False
+    pairs = zip(*(table[name].to_pylist() for name in ("weight", "count")), strict=True)
+    return all(w is not None and c is not None and abs(w - c) <= 0.5 for w, c in pairs)
 
 
 def test_weights_are_shown_where_they_differ_from_counts():
@@ -87,7 +88,10 @@ def test_coverage_and_the_ledger_entry_are_listed_once():
     page = report_page(replace(made, notes=notes))
     kept = "A unit adds at most 5 keys, once each: about 62 % (59 to 65 %) of all pairs of a unit and a key are not "
     kept += "counted."
-    assert f"units that hold a key may be higher. {kept}</p><p></p></section>" in page and "<h2>What is counted</h2>" in page
+    assert (
+        f"units that hold a key may be higher. {kept}</p><p></p></section>" in page
+        and "<h2>What is counted</h2>" in page
+    )
     assert page.count("62 %") == 1 and "<dt>coverage" not in page and "<dt>purpose</dt><dd>week 7</dd>" in page
     assert "<dt>entry in the ledger</dt><dd>3</dd>" in page and "intervals are of the bounded count." in page
 

@@ -143,8 +143,8 @@ class TotalsReach(Reach):
     def squared_errors(self, frequencies: Ints) -> Floats:
         """Return the mean square error of the published count of a key of each frequency."""
         if isinstance(self.channel, KeyTotals):
-            distance = frequencies - self.channel.shift - self.channel.threshold / GRID
-            published = np.where(frequencies > self.channel.shift, self._squares_above(-distance), 0.0)
+            lowered = frequencies.astype(np.float64) - self.channel.shift
+            published = np.where(lowered > 0, self._squares_above(self.channel.threshold / GRID - lowered), 0.0)
         else:
             published = self.reported(frequencies) * 2 * self._squares_above(np.zeros(1))
         return published + (1 - self.reported(frequencies)) * frequencies.astype(np.float64) ** 2
@@ -178,7 +178,7 @@ class TotalsReach(Reach):
         t = np.minimum(np.abs(least), far)
         first = np.floor(t + 0.5)
         squares = first**2 * np.exp(np.interp(t, at, tail)) + above[np.minimum(first.astype(np.int64), len(j))]
-        return np.where(least < 0, 2 * above[0] - squares, squares)
+        return np.asarray(np.where(least < 0, 2 * above[0] - squares, squares))
 
 
 Bounds = tuple[tuple[str, tuple[float, float]], ...]

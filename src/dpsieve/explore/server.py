@@ -268,8 +268,8 @@ def serve(
     with bind(port) as bound:
         session = Session(held, bound.getsockname()[1])
         config = uvicorn.Config(
-            application(session), log_level="critical", access_log=False, server_header=False, proxy_headers=False, ws="none",
-            timeout_graceful_shutdown=1,
+            application(session), log_level="critical", access_log=False, server_header=False, proxy_headers=False,
+            ws="none", timeout_graceful_shutdown=1,
         )  # fmt: skip
         say(f"The explorer is at {session.address}\nThe address works once, on this machine. Ctrl-C ends it.")
         if browser:
