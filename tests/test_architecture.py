@@ -48,7 +48,7 @@ BY_NAME = {("discovery/selector.py", "papers.missing_mass.policies"),
            ("channels/__init__.py", "dpsieve.noise")}  # fmt: skip
 
 # Ceilings of what is there without papers/. They only go down; a new capability may raise them by what it needs.
-MOST_LINES, MOST_MODULES, MOST_NAMES, LONGEST_MODULE = 49_600, 245, 82, 447
+MOST_LINES, MOST_MODULES, MOST_NAMES, LONGEST_MODULE = 49_720, 245, 82, 447
 
 
 @cache

@@ -13,13 +13,13 @@ from helpers.command import run
 from publication.fuzzing import RELEASES, releases
 
 import dpsieve as ds
-from dpsieve.channels import gaussian, optimal, rows_of_units, stability
+from dpsieve.channels import optimal
 from dpsieve.display import format_interval
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.noise.keys_per_unit import Coverage
 from dpsieve.noise.totals import table_names
 from dpsieve.publication.publication import Notes
-from dpsieve.publication.report import _baseline, report_page
+from dpsieve.publication.report import report_page
 
 
 def data_of(page):
@@ -134,25 +134,11 @@ def test_numbers_of_a_certificate_are_short_and_never_too_small():
     assert not re.search(r"\d\.\d{7,}", report_page(made).split("<h3>Certificate")[1].split("<details>")[0])
 
 
-def test_the_baseline_is_the_stability_histogram():
-    share, line = _baseline(optimal(1.0, 1e-6))
-    frequencies = np.arange(1, 40)
-    expected = stability(1.0, 1e-6).reporting_probability(frequencies)
-    assert share == (1.0, 1e-6) and np.allclose(line(frequencies), expected, rtol=1e-5)
-    _, ten_rows = _baseline(rows_of_units(1.0, 1e-6, 10))
-    assert np.allclose(ten_rows(10 * frequencies), expected, rtol=1e-5)
-    share, _ = _baseline(gaussian(1.0, 1e-6, max_keys=10))
-    assert 0.1 <= share.epsilon < 0.2 and share.delta <= 1e-7
-    scheme = ds.ppswor(0.05)
-    assert _baseline(optimal(1.0, 1e-3, scheme))[1] is None, "sampled keys have no baseline"
-    assert _baseline(stability(1.0, 1e-6))[1] is None
-
-
 def test_frequencies_reported_half_of_the_time():
-    curve = data_of(report_page(optimal(1.0, 1e-8).release(["tea"], [900])))["reporting"]
-    assert (curve["half"], curve["baseline_half"]) == (19, 19)
-    assert list(curve["lines"]) == ["this release", "stability histogram"]
-    assert curve["lines"]["this release"] == sorted(curve["lines"]["this release"])
+    channel = optimal(1.0, 1e-8)
+    curve = data_of(report_page(channel.release(["tea"], [900])))["reporting"]
+    assert curve["half"] == 19
+    assert curve["reported"] == pytest.approx(channel.reporting_probability(curve["frequencies"]), rel=1e-3)
 
 
 def test_a_page_names_what_its_numbers_are():

@@ -54,7 +54,7 @@ class Reach:
     preview: Preview
 
     def frequency_at(self, share: float) -> int | None:
-        """Return the frequency that is reported with this share of the largest probability; None if there is none."""
+        """Return the lowest frequency that is reported with this probability; None if there is none."""
         return frequency_at(self.channel, share)
 
     @cached_property
@@ -69,7 +69,7 @@ class Reach:
 
     @cached_property
     def surely(self) -> int:
-        """The frequency that is reported with 99 % of the largest probability of being reported."""
+        """The frequency that is reported with probability 99 %."""
         return self.frequency_at(0.99) or 10**6
 
     def reported(self, frequencies: Ints) -> Floats:
@@ -124,12 +124,10 @@ class TotalsReach(Reach):
     channel: KeyTotals | FindThenMeasure
 
     def frequency_at(self, share: float) -> int | None:
-        """Return the lowest frequency that is reported with this probability."""
         return first_whole(lambda n: bool(self.reported(np.array([n]))[0] >= share), 1, 10**12)
 
     @property
     def half_width(self) -> int:
-        """Half of the widest 95 % interval of the count of a common key."""
         return math.floor(float(self._noise.half_width_of(np.zeros(1), np.ones(1))[0]) / GRID)
 
     def reported(self, frequencies: Ints) -> Floats:
@@ -141,7 +139,6 @@ class TotalsReach(Reach):
         return np.asarray(selector.table.probability(frequencies * weight - selector.floor))
 
     def squared_errors(self, frequencies: Ints) -> Floats:
-        """Return the mean square error of the published count of a key of each frequency."""
         if isinstance(self.channel, KeyTotals):
             lowered = frequencies.astype(np.float64) - self.channel.shift
             published = np.where(lowered > 0, self._squares_above(self.channel.threshold / GRID - lowered), 0.0)
