@@ -247,7 +247,7 @@ def _shown_names(made: Publication) -> list[str]:
     keys, left_out = _key_names(made), {"bound"}
     if isinstance(made, Release) and {"count", "weight"} <= set(made.table.column_names):
         counts, weights = (made.table.column(name).to_numpy() for name in ("count", "weight"))
-        left_out |= {"weight"} if (np.abs(weights - counts) <= 0.5).all() else set()
+        left_out |= set() if (np.abs(weights - counts) > 0.5).any() else {"weight"}  # NaN where no count is known
     return [name for name in made.table.column_names if name not in left_out or name in keys]
 
 
