@@ -142,8 +142,8 @@ def odds() -> alt.Chart:
     rows: list[dict[str, object]] = [
         {
             "epsilon": float(e),
-            "after, %": 100 * prior / (prior + (1 - prior) * float(np.exp(-e))),
-            "belief": f"{prior:.0%} before",
+            "belief after, %": 100 * prior / (prior + (1 - prior) * float(np.exp(-e))),
+            "belief": f"{100 * prior:.0f} % before",
         }
         for prior in (0.5, 0.1, 0.01)
         for e in epsilons
@@ -151,7 +151,7 @@ def odds() -> alt.Chart:
     return curves(
         rows,
         "epsilon",
-        "after, %",
+        "belief after, %",
         "belief",
         "The most that an attacker may believe",
         y=alt.Scale(domain=[0, 100]),
@@ -169,14 +169,14 @@ def budgets() -> alt.Chart:
 
 
 def units_needed() -> alt.Chart:
-    """Plot how many units a key needs for an even chance to be released, by epsilon."""
+    """Plot how many units a key needs to be released half of the time, by epsilon."""
     rows: list[dict[str, object]] = [
         {"epsilon": epsilon, "units": int(frequency_at(mechanism_for(epsilon, keys), 0.5)), "keys": f"{keys} per unit"}
         for keys in (1, 10, 100)
         for epsilon in (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0)
     ]
     log = alt.Scale(type="log", nice=False)
-    return curves(rows, "epsilon", "units", "keys", "Units for an even chance (delta 1e-8)", x=log, y=log)
+    return curves(rows, "epsilon", "units", "keys", "Units for a probability of 50 % (delta 1e-8)", x=log, y=log)
 
 
 def sketched(log: pa.Table) -> alt.Chart:

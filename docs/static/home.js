@@ -4,7 +4,7 @@ document.addEventListener("DOMContentLoaded", () => {
   const place = document.getElementById("reporting");
   if (!place) return;
   const svg = place.querySelector("svg");
-  const width = Math.max(300, Math.min(svg.clientWidth, 760)), height = 260, left = 46, right = 12, top = 12, bottom = 40;
+  const width = Math.max(300, Math.min(svg.clientWidth, 760)), height = 240, left = 46, right = 12, top = 12, bottom = 40;
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
   const { epsilons, units, chances } = REPORTING;
   const control = (name) => place.querySelector(`[name="${name}"]`);
@@ -25,7 +25,7 @@ document.addEventListener("DOMContentLoaded", () => {
   }
   for (const count of [1, 10, 100, 1000, 10000])
     draw("text", { x: x(count), y: height - bottom + 18, "text-anchor": count === 10000 ? "end" : "middle" }, count.toLocaleString("en"));
-  draw("text", { x: (left + width) / 2, y: height - 4, "text-anchor": "middle" }, "units that hold the key");
+  draw("text", { x: (left + width) / 2, y: height - 4, "text-anchor": "middle" }, "users with the key");
   draw("line", { class: "axis", x1: left, x2: width - right, y1: y(0), y2: y(0) });
   const marker = draw("line", { class: "marker", y1: y(0) });
   const curve = draw("polyline", { class: "curve" });
@@ -43,8 +43,8 @@ document.addEventListener("DOMContentLoaded", () => {
     place.querySelector("[data-for=epsilon]").textContent = epsilon;
     place.querySelector("[data-for=units]").textContent = count.toLocaleString("en");
     control("epsilon").setAttribute("aria-valuetext", `epsilon ${epsilon}`);
-    control("units").setAttribute("aria-valuetext", `${count} units`);
-    output.textContent = `At epsilon ${epsilon}, a key that ${count.toLocaleString("en")} ${count === 1 ? "unit holds" : "units hold"} is released with probability ${say(chance)}.`;
+    control("units").setAttribute("aria-valuetext", `${count} users`);
+    output.textContent = `At epsilon ${epsilon}, a key that ${count.toLocaleString("en")} ${count === 1 ? "user has" : "users have"} is released with probability ${say(chance)}.`;
   };
   control("epsilon").max = epsilons.length - 1;
   control("epsilon").value = epsilons.indexOf(1);

@@ -9,14 +9,15 @@ exclude_patterns = ["tools", "static"]
 
 smartquotes = False  # options, names and messages are copied from pages
 
-myst_enable_extensions = ["attrs_block"]
+myst_enable_extensions = ["attrs_block", "deflist"]
 myst_heading_anchors = 4  # links to sections are checked
 
 html_theme = "furo"
 html_title = "dpsieve"
+html_favicon = "../static/mark.svg"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
-html_js_files = ["search.js"]
+html_js_files = ["site.js"]
 html_copy_source = False
 html_show_sourcelink = False
 pygments_dark_style = "github-dark"

@@ -35,20 +35,29 @@ def write(folder: Path) -> None:
         place = folder / part
         place.mkdir(parents=True)
         for name, text in pages.items():  # not in the sidebar, which would take half of the time on every page
-            (place / f"{name}.md").write_text(f"---\norphan: true\n---\n{text}", encoding="utf-8")
+            title, _, rest = text.partition("\n")
+            path = f"{{.path}}\n[Reference](../index.md) / [{TITLES[part]}](index.md)"
+            page = f"---\norphan: true\n---\n{title}\n\n{path}\n{rest}"
+            (place / f"{name}.md").write_text(page, encoding="utf-8")
         (place / "index.md").write_text(_list(part, pages), encoding="utf-8")
 
 
 def _list(part: str, pages: dict[str, str]) -> str:
-    """Return the page that links to all pages of one part, each with its first sentence."""
-    rows = []
+    """Return the page that links to all pages of one part, each with its first sentence; functions first."""
+    groups: dict[str, list[tuple[str, str]]] = {"Functions": [], "Classes": [], "Namespaces": []}
     for name, text in pages.items():
         title, _, rest = text.partition("\n")
         prose = re.sub(r"^`{3,}\{.*?^(?=[A-Z])", "", rest.strip(), count=1, flags=re.DOTALL | re.MULTILINE)
         paragraph = prose.strip().split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
         first = re.split(r"(?<=[a-z0-9)`]\.) (?=[A-Z`])", paragraph, maxsplit=1)[0]
-        rows.append((title[2:], f"| [{title[2:]}]({name}.md) | {first} |"))
-    return f"# {TITLES[part]}\n\n| name | what it is |\n|---|---|\n" + "\n".join(row for _, row in sorted(rows)) + "\n"
+        kind = "Classes" if name.startswith("class-") else "Namespaces" if "." in title else "Functions"
+        groups[kind].append((title[2:], f"| [{title[2:]}]({name}.md) | {first} |"))
+    page = f"# {TITLES[part]}\n"
+    for kind, rows in groups.items():
+        if rows:
+            page += f"\n## {kind}\n" if part == "python" else ""
+            page += "\n| name | what it is |\n|---|---|\n" + "\n".join(row for _, row in sorted(rows)) + "\n"
+    return page
 
 
 # Docstrings
@@ -250,9 +259,10 @@ def _command(words: str, command: Any) -> str:
     text = f"# {words}\n\n{markdown(about)}\n\n```text\n{usage}\n```\n"
     for title, example in shown:
         text += f"\n**{title}**\n\n```console\n$ {_broken(example)}\n```\n"
-    rows = [f"| `{one.name}` | {'required' if one.required else ''} | {_cell(one.help)} |" for one in given]
-    rows += [f"| {_option(one, context)} | {_default(one)} | {_cell(one.help)} |" for one in options]
-    return f"{text}\n| option | default | meaning |\n|---|---|---|\n" + "\n".join(rows) + "\n"
+    entries = [(f"`{one.name}`", "required" if one.required else "", one.help) for one in given]
+    entries += [(_option(one, context), _default(one), one.help) for one in options]
+    listed = [f"{name}{f' ({usual})' if usual else ''}\n: {_cell(about)}\n" for name, usual, about in entries]
+    return f"{text}\n**Options**\n\n" + "\n".join(listed)
 
 
 def _examples(about: str) -> tuple[str, list[tuple[str, str]]]:
@@ -281,7 +291,7 @@ def _broken(command: str) -> str:
 
 def _option(option: Any, context: Any) -> str:
     form = "" if option.is_flag else f" {option.display_type_rich(context)}"
-    return f"`{', '.join([*option.opts, *option.secondary_opts])}{form}`".replace("|", "\\|")
+    return f"`{', '.join([*option.opts, *option.secondary_opts])}{form}`"
 
 
 def _default(option: Any) -> str:
@@ -292,7 +302,7 @@ def _default(option: Any) -> str:
         and not callable(option.default)
         and "Sentinel" not in repr(option.default)
     )
-    return f"`{option.default}`" if plain else ""
+    return f"default `{option.default}`" if plain else ""
 
 
 def _cell(text: str | None) -> str:

@@ -20,7 +20,7 @@ ANSWERS = {
     "What epsilon should I choose?": "privacy/choosing.md#epsilon",
     "What delta?": "privacy/choosing.md#delta",
     "Can I publish weekly?": "guides/weekly.md#what-do-many-weeks-cost",
-    "Can I sum money per product?": "which_call.md#totals-per-key",
+    "Can I sum money per product?": "guides/totals.md#totals-and-means-per-key",
     "What about joins?": "privacy/promise.md#joins-and-filters",
     "How do I explain this to legal?": "privacy/questions.md#in-one-sentence-for-a-contract-or-a-notice",
     "Why is my count lower than in SQL?": "guides/counts.md#why-is-my-count-lower-than-in-sql",
@@ -89,6 +89,8 @@ def test_a_question_of_a_newcomer_is_answered_within_two_clicks(question):
     page, _, anchor = ANSWERS[question].partition("#")
     assert anchor in anchors(DOCS / page)
     assert clicks(DOCS / "index.md")[DOCS / page] <= 2
+    linked = {target for target, _ in links(DOCS / "index.md")} | {target for target, _ in links(DOCS / "questions.md")}
+    assert DOCS / "questions.md" in linked and DOCS / page in linked, "the list of questions leads there"
 
 
 def test_there_are_twenty_questions():
@@ -100,6 +102,16 @@ def test_every_page_is_found_from_the_first_one():
     listed = {page for page in PAGES[1:] if page in away}
     toctrees = "\n".join(page.read_text() for page in PAGES if page.name == "index.md")
     assert [page for page in PAGES[1:] if page not in listed and page.stem not in toctrees] == []
+
+
+def test_lines_of_code_fit_the_page():
+    """About 90 characters on a desktop; phones wrap them."""
+    pages = [ROOT / "README.md", *DOCS.glob("*.md"), *(DOCS / "guides").glob("*.md"), *(DOCS / "privacy").glob("*.md")]
+    long = []
+    for page in pages:
+        code = re.findall(r"^```(?!\{)\w.*?\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+        long += [(page.name, line) for block in code for line in block.splitlines() if len(line) > 90]
+    assert long == []
 
 
 @pytest.mark.parametrize("page", sorted((DOCS / "guides").glob("*.md")), ids=lambda page: page.name)

@@ -152,7 +152,7 @@ def test_the_plot_answers_to_its_sliders(opened):
     at = numbers["units"].index(19)
     for bound, epsilon in (("1", 1.0), ("1", 0.3), ("10", 0.3), ("100", 5.0)):
         page.get_by_label("epsilon", exact=True).fill(str(numbers["epsilons"].index(epsilon)))
-        page.get_by_label("keys that one unit may add").select_option(bound)
+        page.get_by_label("keys per user").select_option(bound)
         chance = numbers["chances"][bound][numbers["epsilons"].index(epsilon)][at] / 10
         words = f"{chance:.1f} %" if 0.1 <= chance <= 99.9 else "than"
         assert words in said.inner_text() and f"epsilon {epsilon:g}," in said.inner_text()
@@ -167,10 +167,34 @@ def test_the_plot_is_usable_with_the_keyboard(opened):
     assert page.locator("#reporting output").inner_text() != before
 
 
+def test_the_first_screen_has_the_result_the_plot_and_the_doors(opened):
+    page = opened("index.html")
+    for part in (".lead", ".table-wrapper table", "#reporting svg", "#reporting output", "ul.doors"):
+        box = page.locator(part).first.bounding_box()
+        assert box["y"] + box["height"] <= 900, part
+
+
+def test_commands_are_copied_without_prompts_and_output(opened):
+    page = opened("start.html", permissions=["clipboard-read", "clipboard-write"])
+    copied = []
+    for kind, words in (("console", "dpsieve demo"), ("console", "--out published"), ("python", "ds.release(")):
+        block = page.locator(f".highlight-{kind}", has_text=words)
+        block.hover()
+        block.get_by_role("button", name="Copy this code").click()
+        block.get_by_text("Copied").wait_for()
+        copied.append(page.evaluate("navigator.clipboard.readText()"))
+    assert copied[0] == "dpsieve demo --out events.parquet"
+    first, *_, last = copied[1].splitlines()
+    assert first.startswith("dpsieve release events.parquet") and last == "dpsieve report published --out report.html"
+    assert copied[2].startswith("import dpsieve as ds\n")
+
+
 @pytest.mark.parametrize("name", SHOWN)
 def test_pages_fit_a_phone(opened, name):
+    """No line of code is cut off either."""
     page = opened(name, width=390)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert page.evaluate("[...document.querySelectorAll('pre')].every((one) => one.scrollWidth <= one.clientWidth)")
     assert page.locator("h1").is_visible()
 
 

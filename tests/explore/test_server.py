@@ -63,7 +63,8 @@ def test_without_the_secret_nothing_is_answered(app, session):
 
 def test_other_hosts_origins_and_machines_are_refused(app, own):
     cookie = own[1]
-    for host in ("evil.example", "127.0.0.1", "127.0.0.1:80", "localhost:80", "127.0.0.1:8765.evil.example", ""):
+    for host in ("evil.example", "127.0.0.1", "127.0.0.1:80", "localhost:80", "127.0.0.1:8765.evil.example", "",
+                 "localhost.:8765", "127.1:8765", "0.0.0.0:8765", "[::1]:8765", f"{ADDRESS}@evil.example"):  # fmt: skip
         assert ask(app, headers=[("Host", host), cookie]).status == 421, host
     assert ask(app, headers=[cookie]).status == 421
     assert ask(app, headers=[*own, HOST]).status == 421, "two hosts"
@@ -96,7 +97,8 @@ def test_other_methods_and_views_do_not_exist(app, own):
     for method in ("POST", "PUT", "DELETE"):
         assert ask(app, "/views/plan", method=method, headers=own).status == 405
     assert ask(app, "/histogram", headers=own).status == 405
-    assert ask(app, "/views/secrets", headers=own).status == 404
+    for path in ("/views/secrets", "/views/plan/", "/explore.js/", "/views/../explore.js", "//evil.example", "/../x"):
+        assert ask(app, path, headers=own).status == 404, path
 
 
 def asked(app, own, view, **values):
@@ -191,7 +193,17 @@ def test_the_command_serves_until_ctrl_c(tmp_path):
             answer = connection.getresponse()
             answer.read()
             assert answer.status == 303 and "server" not in {name.lower() for name, _ in answer.getheaders()}
-            connection.request("GET", "/views", headers={"Cookie": answer.getheader("Set-Cookie").split(";")[0]})
+            cookie = {"Cookie": answer.getheader("Set-Cookie").split(";")[0]}
+            for forged in (
+                {"X-Forwarded-For": "127.0.0.1"},
+                {"Origin": "null"},
+                {"Host": f"127.1:{host.split(':')[1]}"},
+            ):
+                connection.request("GET", "/views", headers=forged)
+                refused = connection.getresponse()
+                assert refused.status in (403, 421) and b"explore" in refused.read()
+            # No header of a proxy changes who asks.
+            connection.request("GET", "/views", headers={**cookie, "X-Forwarded-For": "192.0.2.1"})
             assert set(json.loads(connection.getresponse().read())) >= {"plan", "budget"}
             process.send_signal(signal.SIGINT)
             connection.close()

@@ -6,6 +6,7 @@ import threading
 from dataclasses import fields
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from helpers.command import run
 
@@ -83,6 +84,67 @@ class TestPlan:
     def test_a_method_that_cannot_do_it_is_told_beside_the_other(self):
         found = answer("plan", max_keys_per_unit="1", against="report_then_count")
         assert len(found.plots[0]["lines"]) == 1 and "report then count: max keys 1" in found.notes[0]
+
+    def test_totals_are_as_exact_as_in_a_release(self):
+        """The interval of a sum does not depend on what was drawn; that of a mean, by the noise of its count alone."""
+        asked = {"privacy_unit": "user_id", "key": "query", "epsilon": 1.0, "delta": 1e-8, "max_keys_per_unit": 1}
+        columns = {"sums": {"price": (0, 200)}, "means": {"rating": (1, 5)}}
+        table = pa.table(
+            {"user_id": range(1_000), "query": ["tea"] * 1_000, "price": [3] * 1_000, "rating": [3] * 1_000}
+        )
+        made = ds.release(table, **asked, **columns, source=insecure_source(1)).table.to_pylist()[0]
+        found = answer("plan", max_keys_per_unit="1", sums="price:0:200", means="rating:1:5")
+        of_sum, of_mean = found.tiles[3:]
+        assert of_sum[1] == f"± {(made['price_high'] - made['price_low']) / 2:,.0f}"
+        assert float(of_mean[1].split()[1]) == pytest.approx((made["rating_high"] - made["rating_low"]) / 2, rel=0.05)
+        preview = ds.preview(**asked, **columns)
+        assert dict(preview.lines()).items() <= {row[0]: row[1] for row in found.facts}.items()
+        assert found.tiles[0][1:] == (f"{preview.half} units", f"counts alone: {ds.preview(**asked).half} units")
+        points = plotted(found, 3)
+        assert set(points) == {"sum of price", "mean of rating"}
+        assert points["mean of rating"][1] == 0.5, "a mean of one unit is not stated"
+
+    def test_errors_of_counts_with_totals_are_those_of_simulated_releases(self):
+        """As above, for 20,000 keys."""
+        found = reach(1.0, 1e-8, 1, "auto", "user_id", "query", 1, (("price", (0, 200)),))
+        for frequency in (found.half, 200):
+            outcome = found.channel.draw([frequency] * 20_000, sums=np.zeros((1, 20_000)), source=insecure_source(7))
+            tokens = outcome.tokens
+            counts = np.where(tokens > 0, found.channel.read(np.maximum(tokens, 1)).count, 0)
+            simulated = ((counts - frequency) ** 2).mean()
+            assert found.squared_errors(np.array([frequency]))[0] == pytest.approx(simulated, rel=0.1)
+
+    def test_totals_in_two_steps_are_planned_as_they_are_drawn(self):
+        found = reach(1.0, 1e-8, 10, "auto", "user_id", "query", 5, (("price", (0, 200)),))
+        selector = found.channel.selector
+        assert abs(found.half - selector.users_needed(10)) <= 1
+        assert found.reported(np.array([4, 10_000])).tolist() == [0.0, 1.0]
+        deviation = found.channel.scale(10)
+        assert found.half_width == int(1.96 * np.hypot(deviation, 12**-0.5))
+        assert found.squared_errors(np.array([10_000]))[0] == pytest.approx(deviation**2 + 1 / 12, rel=0.01)
+
+    def test_a_floor_and_a_rest_are_those_of_the_preview(self):
+        asked = {"privacy_unit": "user_id", "key": "query", "epsilon": 1.0, "delta": 1e-8, "max_keys_per_unit": 1}
+        for texts, arguments in (
+            ({"min_units": "50"}, {"min_units": 50}),
+            ({"rest": "yes"}, {"rest": True}),
+            ({"min_units": "50", "rest": "yes"}, {"min_units": 50, "rest": True}),
+        ):
+            preview, found = ds.preview(**asked, **arguments), answer("plan", max_keys_per_unit="1", **texts)
+            assert found.tiles[0][1] == f"{preview.half} units" and found.tiles[1][1] == f"± {preview.width // 2}"
+            assert dict(preview.lines()).items() <= {row[0]: row[1] for row in found.facts}.items()
+            shares = plotted(found, 0)["optimal"]
+            least = arguments.get("min_units", 1)
+            assert not any(share for units, share in shares.items() if units < least)
+
+    def test_wrong_totals_name_their_input(self):
+        for text in ("price", "price:0", "price:auto", "price:0:1,price:0:2", "price:a:b", ","):
+            with pytest.raises(InvalidValue, match="sums is not a list of different columns with two bounds each"):
+                answer("plan", sums=text)
+        for text in ("price:2:1", ":0:1", "price:nan:1", "price:0:1e400", "query:0:1"):
+            with pytest.raises((InvalidValue, TypeError)) as raised:
+                answer("plan", sums=text)
+            assert (raised.value.argument or str(raised.value)).startswith("sums"), text
 
     def test_the_stops_of_sliders_are_made_ahead(self):
         found = answer("plan", max_keys_per_unit="1", delta="1e-07")
@@ -239,6 +301,10 @@ def test_every_default_and_stop_is_accepted():
 def test_python_gives_what_is_shown():
     for view, texts in (
         ("plan", {"max_keys_per_unit": "1"}),
+        (
+            "plan",
+            {"max_keys_per_unit": "1", "sums": "a b:0:2.5,c:-1:1", "means": "d:1:5", "min_units": "9", "rest": "yes"},
+        ),
         ("clients", {"rate": "0.1"}),
         ("backwards", {"max_keys_per_unit": "1"}),
     ):
@@ -249,11 +315,13 @@ def test_python_gives_what_is_shown():
 
 
 def test_the_command_line_gives_what_is_shown(tmp_path):
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     pq.write_table(pa.table({"user_id": [1], "query": ["tea"]}), tmp_path / "events.parquet")
-    for view, texts in (("plan", {"epsilon": "0.7", "max_keys_per_unit": "1"}), ("clients", {"threshold": "30"})):
+    totals = {"max_keys_per_unit": "1", "sums": "a b:0:2.5,c:-1:1", "means": "d:1:5", "min_units": "9", "rest": "yes"}
+    for view, texts in (
+        ("plan", {"epsilon": "0.7", "max_keys_per_unit": "1"}), ("plan", totals), ("clients", {"threshold": "30"})
+    ):  # fmt: skip
         found = answer(view, **texts)
         for command in found.command.split("\n"):
             shown = run(*shlex.split(command)[1:], cwd=tmp_path)

@@ -18,6 +18,7 @@ from dpsieve.explore import server
 from dpsieve.explore.saved import Files
 from dpsieve.privacy.guarantee import Guarantee
 
+TOTALS = "sums=price:0:200,%3Cb%3Etip%3C/b%3E:0:20&means=rating:1:5,minutes:0:60&min_units=20&rest=yes"
 VIEWS = ["plan", "backwards", "budget", "clients", "published"]
 ODD = ["<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "</script><b>bold</b>", "turned \u202e around", ""]
 
@@ -193,6 +194,32 @@ def test_a_link_opens_the_same_view_again(opened):
     page.get_by_role("heading", name="Plan").wait_for()
 
 
+def test_totals_a_floor_and_the_rest_are_planned_and_linked(opened):
+    page = opened("plan?max_keys_per_unit=1")
+    assert not page.get_by_label("sums", exact=True).is_visible(), "a closed group"
+    page.locator("summary", has_text="Totals, floor and rest").click()
+    drawn = page.locator("#results").get_attribute("data-drawn")
+    page.get_by_label("sums", exact=True).fill("price:0:200, <b>tip</b>:0:20")
+    page.keyboard.press("Tab")
+    page.locator(f"#results[aria-busy=false]:not([data-drawn='{drawn}'])").wait_for()
+    asked = {"privacy_unit": "user_id", "key": "query", "epsilon": 1.0, "delta": 1e-8, "max_keys_per_unit": 1}
+    seen = ds.preview(**asked, sums={"price": (0, 200), "<b>tip</b>": (0, 20)})
+    cells = page.locator("#facts tbody tr").all_inner_texts()
+    assert all(any(name in cell and value in cell for cell in cells) for name, value in seen.lines())
+    assert tiles(page)[0] == f"{seen.half} units" and len(tiles(page)) == 5
+    change(page, "min units", "20")
+    assert page.locator("#command").inner_text().splitlines()[0].endswith("--sum price:0:200 --sum '<b>tip</b>:0:20'")
+    again = opened(page.url.split("#")[1])
+    assert tiles(again) == tiles(page) and again.get_by_label("sums", exact=True).is_visible(), "the group is open"
+    assert again.locator("#plots b").count() == 0
+    legend = opened(f"plan?max_keys_per_unit=1&{TOTALS}", 390).get_by_role("img", name="How exact are totals?")
+    assert legend.locator("[class^=name]").all_inner_texts()[1] == "sum of <b>tip</b>"
+    ends = legend.evaluate(
+        "(svg) => [...svg.querySelectorAll('[class^=name]')].map((e) => e.getBBox()).map((b) => b.x + b.width)"
+    )
+    assert len(ends) == 4 and max(ends) <= 358, "no name is cut off"
+
+
 def test_code_is_copied(opened, served):
     page = opened("clients")
     page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=served.at)
@@ -291,6 +318,7 @@ def test_the_keyboard_is_enough(opened):
 def test_axe_finds_nothing_serious(opened, scheme):
     for view in (
         "plan?max_keys_per_unit=1",
+        f"plan?max_keys_per_unit=1&{TOTALS}",
         "backwards?max_keys_per_unit=1",
         *VIEWS[2:],
         "published?release=april&other=may",

@@ -143,7 +143,7 @@ def test_plots_are_drawn_and_say_what_they_show(opened, small):
     rank = page.get_by_role("img", name="Counts of 4 keys by rank")
     assert rank.locator("circle").count() == 4 and rank.locator(".band").count() == 1
     reporting = page.get_by_role("img", name="Probability of being reported by frequency")
-    assert reporting.locator("polyline").count() == 2
+    assert reporting.locator("polyline").count() == 1
     rank.hover(position={"x": 50, "y": 50})
     assert page.locator("#rank-readout").inner_text().startswith("Rank 1, ")
     assert page.locator("#rank-readout").inner_text().endswith("coffee")

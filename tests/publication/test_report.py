@@ -13,17 +13,33 @@ from helpers.command import run
 from publication.fuzzing import RELEASES, releases
 
 import dpsieve as ds
-from dpsieve.channels import gaussian, optimal, rows_of_units, stability
+from dpsieve.channels import optimal
 from dpsieve.display import format_interval
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.noise.keys_per_unit import Coverage
 from dpsieve.noise.totals import table_names
 from dpsieve.publication.publication import Notes
-from dpsieve.publication.report import _baseline, report_page
+from dpsieve.publication.report import report_page
 
 
 def data_of(page):
     return json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
+
+
+def weights_are_counts(table):
+    if not {"count", "weight"} <= set(table.column_names):
+        return False
+    pairs = zip(*(table[name].to_pylist() for name in ("weight", "count")), strict=True)
+    return all(count is None or abs(weight - count) <= 0.5 for weight, count in pairs)
+
+
+def test_weights_are_shown_where_they_differ_from_counts():
+    names = [f"key {i}" for i in range(40)]
+    for made, are_shown in (
+        (optimal(1.0, 1e-3).release(names, [900] * 40), False),
+        (optimal(0.1, 1e-3, ds.ppswor(0.01)).release(names, [100] * 40), True),
+    ):
+        assert ("weight" in [column["name"] for column in data_of(report_page(made))["columns"]]) == are_shown
 
 
 @pytest.mark.parametrize("name", RELEASES)
@@ -35,9 +51,11 @@ def test_every_publication_has_a_page(name, tmp_path):
     data = data_of(page)
     ends = table_names(getattr(made, "totals", ()))  # in the page, the ends of an interval are one column
     shown = {low: f"95 % interval of {value}" for value, low, _ in ends}
+    left_out = {"bound", *(high for *_, high in ends)} | ({"weight"} if weights_are_counts(made.table) else set())
     assert [column["name"] for column in data["columns"]] == [
-        shown.get(name, name) for name in made.table.column_names if name not in {"bound", *(high for *_, high in ends)}
+        shown.get(name, name) for name in made.table.column_names if name not in left_out
     ]
+    assert ("weight" in left_out or "weight" not in made.table.column_names) == ("weight of a key" not in page)
     assert all(len(column["values"]) == len(made) for column in data["columns"])
     for _, low, high in ends:
         column = next(column for column in data["columns"] if column["name"] == shown[low])
@@ -70,7 +88,10 @@ def test_coverage_and_the_ledger_entry_are_listed_once():
     page = report_page(replace(made, notes=notes))
     kept = "A unit adds at most 5 keys, once each: about 62 % (59 to 65 %) of all pairs of a unit and a key are not "
     kept += "counted."
-    assert f"units that hold a key may be higher. {kept}</p></section>" in page and "<h2>What is counted</h2>" in page
+    assert (
+        f"units that hold a key may be higher. {kept}</p><p></p></section>" in page
+        and "<h2>What is counted</h2>" in page
+    )
     assert page.count("62 %") == 1 and "<dt>coverage" not in page and "<dt>purpose</dt><dd>week 7</dd>" in page
     assert "<dt>entry in the ledger</dt><dd>3</dd>" in page and "intervals are of the bounded count." in page
 
@@ -113,25 +134,11 @@ def test_numbers_of_a_certificate_are_short_and_never_too_small():
     assert not re.search(r"\d\.\d{7,}", report_page(made).split("<h3>Certificate")[1].split("<details>")[0])
 
 
-def test_the_baseline_is_the_stability_histogram():
-    share, line = _baseline(optimal(1.0, 1e-6))
-    frequencies = np.arange(1, 40)
-    expected = stability(1.0, 1e-6).reporting_probability(frequencies)
-    assert share == (1.0, 1e-6) and np.allclose(line(frequencies), expected, rtol=1e-5)
-    _, ten_rows = _baseline(rows_of_units(1.0, 1e-6, 10))
-    assert np.allclose(ten_rows(10 * frequencies), expected, rtol=1e-5)
-    share, _ = _baseline(gaussian(1.0, 1e-6, max_keys=10))
-    assert 0.1 <= share.epsilon < 0.2 and share.delta <= 1e-7
-    scheme = ds.ppswor(0.05)
-    assert _baseline(optimal(1.0, 1e-3, scheme))[1] is None, "sampled keys have no baseline"
-    assert _baseline(stability(1.0, 1e-6))[1] is None
-
-
 def test_frequencies_reported_half_of_the_time():
-    curve = data_of(report_page(optimal(1.0, 1e-8).release(["tea"], [900])))["reporting"]
-    assert (curve["half"], curve["baseline_half"]) == (19, 19)
-    assert list(curve["lines"]) == ["this release", "stability histogram"]
-    assert curve["lines"]["this release"] == sorted(curve["lines"]["this release"])
+    channel = optimal(1.0, 1e-8)
+    curve = data_of(report_page(channel.release(["tea"], [900])))["reporting"]
+    assert curve["half"] == 19
+    assert curve["reported"] == pytest.approx(channel.reporting_probability(curve["frequencies"]), rel=1e-3)
 
 
 def test_a_page_names_what_its_numbers_are():

@@ -49,7 +49,7 @@ const control = (input) => {
     made.addEventListener("change", () => changed(input, made.value));
     return [made];
   }
-  const numeric = input.kind !== "text";
+  const numeric = input.kind === "number" || input.kind === "whole";
   const made = element("input", { ...common, ...(numeric ? { inputmode: "decimal" } : {}), ...(input.suggestions.length ? { list: `${id}-list` } : {}), spellcheck: "false" });
   made.value = text(input);
   made.addEventListener(numeric ? "input" : "change", () => changed(input, made.value));
@@ -100,8 +100,9 @@ const drawForm = () => {
     if (!groups.has(input.group)) groups.set(input.group, []);
     groups.get(input.group).push(row);
   }
+  const isUsed = (title) => inputs().some((one) => one.group === title && text(one) !== one.default);
   box("form", ...[...groups].flatMap(([title, rows]) => title
-    ? [element("details", { class: "group" }, element("summary", {}, title), ...rows)] : rows));
+    ? [element("details", { class: "group", ...(isUsed(title) ? { open: "" } : {}) }, element("summary", {}, title), ...rows)] : rows));
   hideRows();
 };
 const hideRows = () => {

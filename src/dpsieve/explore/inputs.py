@@ -11,8 +11,29 @@ from dpsieve.errors import InvalidType, InvalidValue
 if TYPE_CHECKING:
     from dpsieve.jobs.request import Request
 
-Kind = Literal["number", "whole", "text", "file"]
-_PARSERS: dict[str, Any] = {"number": float, "whole": lambda text: int(text.replace(",", ""))}
+Kind = Literal["number", "whole", "text", "file", "bounds"]
+
+
+def _read_bounds(text: str) -> tuple[tuple[str, tuple[float, float]], ...]:
+    """Return columns with bounds.
+
+    >>> _read_bounds("price:0:200, a:b:-1:0.5")
+    (('price', (0, 200)), ('a:b', (-1, 0.5)))
+    """
+
+    def number(text: str) -> float:
+        return int(value) if (value := float(text)).is_integer() else value
+
+    found = {column.strip(): (number(low), number(high)) for column, low, high in
+             (one.rsplit(":", 2) for one in text.split(","))}  # fmt: skip
+    if len(found) != text.count(",") + 1:
+        raise ValueError
+    return tuple(found.items())
+
+
+_PARSERS: dict[str, Any] = {"number": float, "whole": lambda text: int(text.replace(",", "")), "bounds": _read_bounds}
+_EXAMPLES = {"whole": ("whole number", "10"), "number": ("number", "1"),
+             "bounds": ("list of different columns with two bounds each", "price:0:200")}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -55,7 +76,7 @@ class Input:
         try:
             return _PARSERS.get(self.kind, str)(text)
         except ValueError:
-            kind, example = {"whole": ("whole number", "10"), "number": ("number", "1")}[self.kind]
+            kind, example = _EXAMPLES[self.kind]
             fix = f"Pass one such as {self.name}={self.default or example}."
             raise InvalidValue(f"{self.name} is not a {kind}. {fix}", argument=self.name) from None
 
@@ -114,10 +135,12 @@ def python_call(function: str, *first: str, **arguments: Any) -> str:
 
 
 def command_line(words: Sequence[str], **arguments: Any) -> str:
-    """Return a command with its options, for a shell.
+    """Return a command with its options, for a shell; a list repeats its option, and True is an option alone.
 
-    >>> command_line(["preview"], max_keys_per_unit=5, key="search term", rate=None)
-    "dpsieve preview --max-keys-per-unit 5 --key 'search term'"
+    >>> command_line(["preview"], max_keys_per_unit=5, key="search term", rate=None, sum=["a:0:1", "b:0:2"], rest=True)
+    "dpsieve preview --max-keys-per-unit 5 --key 'search term' --sum a:0:1 --sum b:0:2 --rest"
     """
-    options = [(f"--{name.replace('_', '-')}", value) for name, value in arguments.items() if value is not None]
-    return shlex.join(["dpsieve", *words, *(str(part) for option in options for part in option)])
+    options = [(f"--{name.replace('_', '-')}", value) for name, given in arguments.items() if given is not None
+               for value in (given if isinstance(given, list) else [given])]  # fmt: skip
+    parts = ((name,) if value is True else (name, str(value)) for name, value in options)
+    return shlex.join(["dpsieve", *words, *(part for option in parts for part in option)])

@@ -13,11 +13,14 @@ from typing import Any
 import numpy as np
 
 from dpsieve.channels.channel import ReportedCounts, Target, frequency_at
+from dpsieve.discovery.find_then_measure import FindThenMeasure
 from dpsieve.estimation.estimators import Estimator
 from dpsieve.exact.balls import first_whole
-from dpsieve.jobs.preview import Preview, check_plan
+from dpsieve.jobs.preview import Preview, check_plan, describe_floor
 from dpsieve.jobs.release import plan_release
-from dpsieve.jobs.request import ReleaseRequest
+from dpsieve.jobs.table_request import TableRequest
+from dpsieve.noise.key_totals import KeyTotals
+from dpsieve.noise.totals import GRID, Total, columns_of, table_names
 from dpsieve.types import Floats, Ints
 
 EPSILONS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)  # fmt: skip # noqa: E501
@@ -47,13 +50,35 @@ class Reach:
     """
 
     name: str
-    channel: ReportedCounts
+    channel: Any
     preview: Preview
+
+    def frequency_at(self, share: float) -> int | None:
+        """Return the lowest frequency that is reported with this probability; None if there is none."""
+        return frequency_at(self.channel, share)
+
+    @cached_property
+    def half(self) -> int | None:
+        """The frequency that is reported half of the time."""
+        return self.frequency_at(0.5)
+
+    @property
+    def half_width(self) -> int:
+        """Half of the widest 95 % interval of the count of a common key."""
+        return (self.preview.width or 0) // 2
 
     @cached_property
     def surely(self) -> int:
-        """The frequency that is reported with 99 % of the largest probability of being reported."""
-        return frequency_at(self.channel, 0.99) or 10**6
+        """The frequency that is reported with probability 99 %."""
+        return self.frequency_at(0.99) or 10**6
+
+    def reported(self, frequencies: Ints) -> Floats:
+        """Return the probability that a key of each frequency is reported."""
+        return np.asarray(self.channel.reporting_probability(frequencies))
+
+    def squared_errors(self, frequencies: Ints) -> Floats:
+        """Return the mean square error of the published count of a key of each frequency."""
+        return PublishedCount(self.channel, Target(None)).mse(frequencies)
 
     @cached_property
     def _curve(self) -> tuple[Ints, Floats]:
@@ -73,15 +98,15 @@ class Reach:
 
     def _reported(self, near: Floats) -> tuple[Ints, Floats]:
         frequencies = np.unique(near.round().astype(np.int64))
-        return frequencies, self.channel.reporting_probability(frequencies)
+        return frequencies, self.reported(frequencies)
 
     def _missed(self, near: Floats) -> tuple[Ints, Floats]:
         frequencies = np.unique(near.round().astype(np.int64))
-        return frequencies, np.sqrt(PublishedCount(self.channel, Target(None)).mse(frequencies)) / frequencies
+        return frequencies, np.sqrt(self.squared_errors(frequencies)) / frequencies
 
     def expected(self, law: "Law") -> tuple[float, float]:
         """Return the expected number of keys, and the expected share of pairs of a unit and a key that they hold."""
-        shares = self.channel.reporting_probability(law.frequencies) * law.keys
+        shares = self.reported(law.frequencies) * law.keys
         return float(shares.sum()), float((shares * law.frequencies).sum() / (law.keys * law.frequencies).sum())
 
 
@@ -93,14 +118,83 @@ def _longer(curve: tuple[Ints, Floats], end: int | None, more: Callable[[Floats]
     return np.append(curve[0], beyond[0]), np.append(curve[1], beyond[1])
 
 
+class TotalsReach(Reach):
+    """The same of a mechanism with totals: one noise and a threshold, or selection of keys, then noise."""
+
+    channel: KeyTotals | FindThenMeasure
+
+    def frequency_at(self, share: float) -> int | None:
+        return first_whole(lambda n: bool(self.reported(np.array([n]))[0] >= share), 1, 10**12)
+
+    @property
+    def half_width(self) -> int:
+        return math.floor(float(self._noise.half_width_of(np.zeros(1), np.ones(1))[0]) / GRID)
+
+    def reported(self, frequencies: Ints) -> Floats:
+        """Return the probability that a key of each frequency is reported, whose units hold as many keys as allowed."""
+        if isinstance(self.channel, KeyTotals):
+            return self.channel.reporting_probability(frequencies)
+        selector: Any = self.channel.selector
+        weight = selector.weight.of_keys(min(self.channel.contribution.keys, selector.max_keys))[-1]
+        return np.asarray(selector.table.probability(frequencies * weight - selector.floor))
+
+    def squared_errors(self, frequencies: Ints) -> Floats:
+        if isinstance(self.channel, KeyTotals):
+            lowered = frequencies.astype(np.float64) - self.channel.shift
+            published = np.where(lowered > 0, self._squares_above(self.channel.threshold / GRID - lowered), 0.0)
+        else:
+            published = self.reported(frequencies) * 2 * self._squares_above(np.zeros(1))
+        return published + (1 - self.reported(frequencies)) * frequencies.astype(np.float64) ** 2
+
+    def intervals(self, frequencies: Ints) -> list[tuple[Total, Floats]]:
+        """Return half of the 95 % intervals of each total of keys of these frequencies, NaN where a mean is empty.
+
+        The values of the units are in the middle of the bounds, on average.
+        """
+        totals, sums = self.channel.totals, np.zeros((len(self.channel.totals), len(frequencies)), np.int64)
+        columns = columns_of(
+            totals, (), GRID * frequencies, sums, self._noise.half_width_of, np.zeros(len(frequencies), bool)
+        )
+        ends = [[columns[name].to_numpy(zero_copy_only=False) for name in names[1:]] for names in table_names(totals)]
+        return [(total, (high - low) / 2) for total, (low, high) in zip(totals, ends, strict=True)]
+
+    @property
+    def _noise(self) -> Any:
+        return self.channel.reader({})
+
+    def _squares_above(self, least: Floats) -> Floats:
+        """Return E[round(Z)^2; Z >= t] of the noise Z of a count: the sum over j of (2 j - 1) P[Z >= max(j - 1/2, t)].
+
+        Noise is symmetric, so for t < 0 it is the whole second moment without what lies above -t.
+        """
+        far = 10 * float(self._noise.half_width_of(np.zeros(1), np.ones(1))[0]) / GRID + 2
+        at = np.linspace(0, far, 600)
+        tail = np.log([max(self._noise.noise_beyond(0.0, 1.0, GRID * z) / 2, 1e-300) for z in at])
+        j = np.arange(1, math.ceil(far))
+        above = np.append(np.cumsum(((2 * j - 1) * np.exp(np.interp(j - 0.5, at, tail)))[::-1])[::-1], 0.0)
+        t = np.minimum(np.abs(least), far)
+        first = np.floor(t + 0.5)
+        squares = first**2 * np.exp(np.interp(t, at, tail)) + above[np.minimum(first.astype(np.int64), len(j))]
+        return np.asarray(np.where(least < 0, 2 * above[0] - squares, squares))
+
+
+Bounds = tuple[tuple[str, tuple[float, float]], ...]
+
+
 @lru_cache(maxsize=4096)
-def reach(epsilon: float, delta: float, max_keys_per_unit: int, method: str, privacy_unit: str, key: str) -> Reach:
+def reach(
+    epsilon: float, delta: float, max_keys_per_unit: int, method: str, privacy_unit: str, key: str,
+    min_units: int = 1, sums: Bounds = (), means: Bounds = (), rest: bool = False,
+) -> Reach:  # fmt: skip
     """Return what a release would do with these arguments."""
     asked: Any = {"epsilon": epsilon, "delta": delta, "max_keys_per_unit": max_keys_per_unit, "method": method}
-    plan = plan_release(ReleaseRequest.of({"key": key, "privacy_unit": privacy_unit, **asked}), None)
-    preview: Preview = check_plan(plan)
+    asked |= {"min_units": min_units, "sums": dict(sums) or None, "means": dict(means) or None, "rest": rest}
+    request = TableRequest.of({"key": key, "privacy_unit": privacy_unit, **asked})
+    plan = plan_release(request, None)
+    preview = describe_floor(check_plan(plan), request)
     mechanism: Any = plan.cost
-    return Reach(preview.mechanism, mechanism.last, preview)
+    kind = Reach if isinstance(mechanism.last, ReportedCounts) else TotalsReach
+    return kind(preview.mechanism, mechanism.last, preview)
 
 
 @dataclass(frozen=True, eq=False)

@@ -166,6 +166,7 @@ def _json(value: Any, status: int = 200) -> "Response":
 def application(session: Session) -> "Starlette":
     """Return the ASGI application of a session."""
     from starlette.applications import Starlette
+    from starlette.concurrency import run_in_threadpool
     from starlette.middleware import Middleware
     from starlette.requests import Request
     from starlette.responses import Response
@@ -218,7 +219,8 @@ def application(session: Session) -> "Starlette":
             body += part
             if len(body) > LONGEST_UPLOAD:
                 return _json({"error": "The file is larger than 8 MB. Pass fewer lines.", "argument": "histogram"}, 413)
-        return _told(request, lambda: {"histogram": session.files.add_histogram(body.decode("utf-8", "replace"))})
+        add = lambda: {"histogram": session.files.add_histogram(body.decode("utf-8", "replace"))}  # noqa: E731
+        return await run_in_threadpool(_told, request, add)  # other requests are answered meanwhile
 
     routes = [
         Route("/", asset("html", "text/html; charset=utf-8")),
@@ -228,7 +230,9 @@ def application(session: Session) -> "Starlette":
         Route("/views/{view}", answer),
         Route("/histogram", add_histogram, methods=["POST"]),
     ]
-    return Starlette(routes=routes, middleware=[Middleware(Guard, session=session)])
+    made = Starlette(routes=routes, middleware=[Middleware(Guard, session=session)])
+    made.router.redirect_slashes = False
+    return made
 
 
 def _asset(kind: str) -> str:
@@ -264,8 +268,8 @@ def serve(
     with bind(port) as bound:
         session = Session(held, bound.getsockname()[1])
         config = uvicorn.Config(
-            application(session), log_level="critical", access_log=False, server_header=False, ws="none",
-            timeout_graceful_shutdown=1,
+            application(session), log_level="critical", access_log=False, server_header=False, proxy_headers=False,
+            ws="none", timeout_graceful_shutdown=1,
         )  # fmt: skip
         say(f"The explorer is at {session.address}\nThe address works once, on this machine. Ctrl-C ends it.")
         if browser:

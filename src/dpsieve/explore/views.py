@@ -7,23 +7,28 @@ from typing import Any
 
 import numpy as np
 
-from dpsieve.channels.channel import ReportedCounts, frequency_at
+from dpsieve.channels.channel import ReportedCounts
 from dpsieve.channels.unknown_keys import optimal
+from dpsieve.discovery.find_then_count import FindThenMeasure
 from dpsieve.errors import DpsieveError, InvalidValue
 from dpsieve.explore.answers import Answer, Json, View, budget_inputs, curves_of, line_of, plot_of, side_by_side, texts
 from dpsieve.explore.inputs import Input, command_line, label, of, python_call, spell
-from dpsieve.explore.planning import EPSILONS, Reach, least_epsilon, reach, zipf
+from dpsieve.explore.planning import EPSILONS, Reach, TotalsReach, least_epsilon, reach, zipf
 from dpsieve.explore.saved import BUDGET, PUBLISHED, Files
 from dpsieve.jobs.collect import plan_histogram
 from dpsieve.jobs.number_request import HistogramRequest
-from dpsieve.jobs.preview import Preview, check_plan
+from dpsieve.jobs.preview import check_plan
 from dpsieve.jobs.request import ReleaseRequest
+from dpsieve.jobs.table_request import TableRequest
 from dpsieve.privacy.guarantee import warn_of_large_delta
 
 _DATA = "What the data may look like"
+_TOTALS = "Totals, floor and rest"
 _NAMES = "Names in the code"
 _MORE = "More"
 _STEPS = EPSILONS[4::3]  # of a curve over epsilon
+_EXAMPLE = 1_000  # units of the key whose mean is shown
+_MOST_LINES = 4  # of the plot of totals
 _METHODS = ("auto", "optimal", "simple", "truncated_geometric", "stability", "gaussian", "report_then_count")
 
 
@@ -35,11 +40,6 @@ def _release_inputs(*, has_epsilon: bool = True) -> list[Input]:
         of(ReleaseRequest, "max_keys_per_unit", "whole", "10", stops=keys, help=most),
         of(ReleaseRequest, "method", default="auto", choices=_METHODS),
     ]
-
-
-def _half_width(preview: Preview) -> int:
-    assert preview.width is not None
-    return preview.width // 2
 
 
 def _of_units(frequency: int | None) -> str:
@@ -56,11 +56,17 @@ def _names() -> list[Input]:
 
 def _plan_inputs(files: Files) -> list[Input]:
     sizes, lists = (texts(tuple(10.0**power for power in range(*ends))) for ends in ((3, 9), (2, 7)))
-    against = "Another method, to compare; 'none' shows one alone."
+    against = "Another method, to compare; 'none' shows one alone. With totals: the same release without them."
+    add = "Columns to {} per key, with the bounds of what one unit {}, such as {}. Commas separate several."
+    sums, means = add.format("add up", "adds to one key", "price:0:200"), add.format("average", "has", "rating:1:5")
     text = "A public list of counts, one per line or the last column of a CSV file, to use in place of a Zipf law."
     return [
         *_release_inputs(),
         Input("against", against, default="stability", choices=("none", *_METHODS)),
+        of(TableRequest, "sums", "bounds", help=sums, group=_TOTALS),
+        of(TableRequest, "means", "bounds", help=means, group=_TOTALS),
+        of(TableRequest, "min_units", "whole", "1", stops=texts((1, 5, 10, 20, 50, 100, 200, 500)), group=_TOTALS),
+        of(TableRequest, "rest", default="no", choices=("no", "yes"), group=_TOTALS),
         Input("units", "The number of units.", "whole", "100000", tuple(f"{float(s):.0f}" for s in sizes), group=_DATA),
         Input("keys_of_a_unit", "The number of distinct keys that a unit holds.", "whole", "10",
               texts((1, 2, 5, 10, 20, 50, 100, 200)), group=_DATA),
@@ -76,9 +82,24 @@ def _plan_inputs(files: Files) -> list[Input]:
 _ASKED = ("epsilon", "delta", "max_keys_per_unit", "method")
 
 
+def _asked(values: Json, **changes: Any) -> Json:
+    """Return the arguments of a release; those of the page's other inputs that it has are left at their defaults."""
+    asked = {name: values[name] for name in ("key", "privacy_unit", *_ASKED)}
+    more = {"min_units": values.get("min_units", 1), "rest": values.get("rest") == "yes"}
+    return asked | more | {name: values.get(name) or () for name in ("sums", "means")} | changes
+
+
 def _reach(values: Json, **changes: Any) -> Reach:
-    asked = {name: values[name] for name in (*_ASKED, "privacy_unit", "key")} | changes
-    return reach(**asked)
+    return reach(**_asked(values, **changes))
+
+
+def _other(values: Json) -> tuple[str, Json] | None:
+    """Return what a plan is compared with: its name, and the arguments that differ."""
+    if values["against"] == "none" or not (values["sums"] or values["means"] or values["against"] != values["method"]):
+        return None
+    if values["sums"] or values["means"]:
+        return "counts alone", {"sums": (), "means": ()}
+    return values["against"], {"method": values["against"]}
 
 
 def _warn(values: Json) -> None:
@@ -89,10 +110,15 @@ def _warn(values: Json) -> None:
 
 def _calls(values: Json, *changes: Json) -> tuple[str, str]:
     """Return the previews of a release in Python and on the command line."""
-    asked = {name: values[name] for name in ("key", "privacy_unit", *_ASKED)}
-    each = [{name: v for name, v in (asked | change).items() if (name, v) != ("method", "auto")} for change in changes]
-    python = ["import dpsieve as ds", *(python_call("ds.preview", **arguments) for arguments in each)]
-    return "\n".join(python), "\n".join(command_line(["preview"], **arguments) for arguments in each)
+    usual: Json = {"method": "auto", "min_units": 1, "rest": False, "sums": (), "means": ()}
+    python, shell = ["import dpsieve as ds"], []
+    for change in changes:
+        asked = {name: v for name, v in _asked(values, **change).items() if v != usual.get(name)}
+        columns = {name: asked.pop(name) for name in ("sums", "means") if name in asked}
+        python.append(python_call("ds.preview", **asked, **{name: dict(bounds) for name, bounds in columns.items()}))
+        typed = {name[:-1]: [f"{c}:{low}:{high}" for c, (low, high) in each] for name, each in columns.items()}
+        shell.append(command_line(["preview"], **asked, **typed))
+    return "\n".join(python), "\n".join(shell)
 
 
 def _named(method: str, found: Reach) -> str:
@@ -101,19 +127,25 @@ def _named(method: str, found: Reach) -> str:
 
 def _plan(files: Files, values: Json) -> Answer:
     _warn(values)
-    ours, notes, other = _reach(values), [], None
-    if values["against"] not in ("none", values["method"]):
+    ours, notes, other, against = _reach(values), [], None, _other(values)
+    if against is not None:
         try:
-            other = _reach(values, method=values["against"])
+            other = _reach(values, **against[1])
         except DpsieveError as error:
-            notes.append(f"{label(values['against'])}: {spell(str(error), _ASKED)}")
+            notes.append(f"{label(against[0])}: {spell(str(error), _ASKED)}")
+    if against is not None and "sums" in against[1]:
+        notes.append("With totals there is one method, so the plan is compared with counts alone.")
+    if isinstance(ours.channel, FindThenMeasure):
+        notes.append(
+            "Probabilities are those of a key whose units hold as many keys as allowed; with fewer, it appears sooner."
+        )
     law = files.histogram(values["histogram"]) if values["histogram"] else _zipf(values)
     both = [(_named(values["method"], ours), ours)]
-    both += [(_named(values["against"], other), other)] if other is not None else []
+    both += [(_named(against[0], other), other)] if against and other else []
     if len(both) > 1 and both[0][0] == both[1][0]:
         both[0] = (f"auto: {both[0][0]}", ours)
     ranks, frequencies = law.by_rank
-    by_rank = [line_of(name, (ranks, one.channel.reporting_probability(frequencies))) for name, one in both]
+    by_rank = [line_of(name, (ranks, one.reported(frequencies))) for name, one in both]
     expected = [one.expected(law) for _, one in both]
     keys = [f"{count:,.0f}" for count, _ in expected]
     facts = side_by_side(*((name, one.preview) for name, one in both))
@@ -126,15 +158,15 @@ def _plan(files: Files, values: Json) -> Answer:
     def tile(name: str, words: Callable[[Reach, str], str]) -> tuple[str, str, str]:
         return name, words(ours, keys[0]), compared[0](words(other, keys[1])) if other is not None else ""
 
-    python, command = _calls(values, {}, *([{"method": values["against"]}] if other is not None else []))
+    python, command = _calls(values, {}, *([against[1]] if against and other else []))
     share = "share of its count"
     return Answer(
-        f"A key of {_of_units(ours.preview.half)} appears half of the time, and {keys[0]} of {law.total:,} keys are "
+        f"A key of {_of_units(ours.half)} appears half of the time, and {keys[0]} of {law.total:,} keys are "
         "expected to appear.",
         python, command,
-        [tile("appears half of the time", lambda one, _: _of_units(one.preview.half)),
-         tile("error of common counts (95 %)", lambda one, _: f"± {_half_width(one.preview):,}"),
-         tile("expected keys", lambda _, count: count)],
+        [tile("appears half of the time", lambda one, _: _of_units(one.half)),
+         tile("error of common counts (95 %)", lambda one, _: f"± {one.half_width:,}"),
+         tile("expected keys", lambda _, count: count), *_total_tiles(ours)],
         facts,
         [plot_of("Does a key appear?", "units that hold it", "probability that the key appears",
                curves_of(both, Reach.curve), percent=True),
@@ -142,10 +174,39 @@ def _plan(files: Files, values: Json) -> Answer:
                curves_of(both, Reach.errors), percent=True, xLog=True,
                note="Root mean square error of the published count; a key that does not appear counts as 0."),
          plot_of("Which ranks appear?", "rank of the key", "probability that the key appears", by_rank, percent=True,
-               xLog=True, note="Under the law or the histogram of the data, after bounding.")],
+               xLog=True, note="Under the law or the histogram of the data, after bounding."),
+         *_total_plots(ours)],
         notes=notes,
         ahead=_neighbours(values),
     )  # fmt: skip
+
+
+def _total_tiles(ours: Reach) -> list[tuple[str, str, str]]:
+    """Return how exact each total is."""
+    if not isinstance(ours, TotalsReach):
+        return []
+    tiles = []
+    for total, halves in ours.intervals(np.array([_EXAMPLE])):
+        of_key = "of every key" if total.statistic == "sum" else f"of a key of {_EXAMPLE:,} units"
+        known = "not stated" if np.isnan(halves[0]) else f"± {halves[0]:,{'.0f' if halves[0] >= 100 else '.3g'}}"
+        tiles.append((f"{total.statistic} of {total.column} (95 %)", known, of_key))
+    return tiles
+
+
+def _total_plots(ours: Reach) -> list[Json]:
+    """Return how exact totals are, by the number of units that hold the key."""
+    if not isinstance(ours, TotalsReach):
+        return []
+    frequencies, _ = ours.errors()
+    lines = []
+    for total, halves in ours.intervals(frequencies)[:_MOST_LINES]:
+        of_unit = frequencies if total.statistic == "sum" else 1
+        shares = np.nan_to_num(halves / of_unit / (2 * total.half_width), nan=0.5)
+        lines.append(line_of(f"{total.statistic} of {total.column}", (frequencies, np.minimum(shares, 1.0))))
+    note = ("Half of the 95 % interval, for values in the middle of the bounds; a sum is divided by the units. "
+            "At 50 %, a mean is not stated.")  # fmt: skip
+    return [plot_of("How exact are totals?", "units that hold it", "error per unit (95 %), share of the bounds' width",
+                    lines, percent=True, xLog=True, note=note)]  # fmt: skip
 
 
 def _zipf(values: Json) -> Any:
@@ -166,13 +227,13 @@ def _neighbours(values: Json) -> list[Callable[[], object]]:
 
     def make(name: str, value: Any) -> Callable[[], object]:
         def made() -> None:
-            for method in {values["method"], values["against"]} - {"none"}:
-                found = _reach(values, method=method, **{name: value})
+            for changes in ({}, *([against[1]] if against else [])):
+                found = _reach(values, **changes, **{name: value})
                 found.curve(), found.errors()
 
         return made
 
-    tasks = []
+    tasks, against = [], _other(values)
     for one in _release_inputs()[:3]:
         stops = [one.read(stop) for stop in one.stops]
         near = sorted(
@@ -213,8 +274,8 @@ def _backwards(files: Files, values: Json) -> Answer:
 
     def needed(found: Reach) -> int:
         if exact:
-            return _half_width(found.preview)
-        return frequency_at(found.channel, values["probability"]) or 10**9
+            return found.half_width
+        return found.frequency_at(values["probability"]) or 10**9
 
     def by_method_of(stop: float) -> Callable[[float], bool]:
         name = at(stop).name
@@ -240,8 +301,8 @@ def _backwards(files: Files, values: Json) -> Answer:
     )  # fmt: skip
     return Answer(
         f"Epsilon {best:g} is enough: {goal}.", *_calls(wanted, {}),
-        [("epsilon", f"{best:g}", ""), ("appears half of the time", _of_units(found.preview.half), ""),
-         ("error of common counts (95 %)", f"± {_half_width(found.preview):,}", "")],
+        [("epsilon", f"{best:g}", ""), ("appears half of the time", _of_units(found.half), ""),
+         ("error of common counts (95 %)", f"± {found.half_width:,}", "")],
         side_by_side((_named(values["method"], found), found.preview)),
         [plot | {"mark": [best, max(1, needed(found))]}],
     )  # fmt: skip

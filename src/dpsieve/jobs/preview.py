@@ -171,6 +171,14 @@ def check_plan(plan: Plan[Any, Any], ledger: AnyLedger = None, note: str = "") -
     return seen
 
 
+def describe_floor(seen: Preview, request: Request) -> Preview:
+    """Return the preview with a line about the floor of the request, if it has one."""
+    least = getattr(request, "min_units", 1)
+    if least == 1:
+        return seen
+    return replace(seen, details=(*seen.details, ("never reported", f"a key of fewer than {least:,} units")))
+
+
 def preview(
     data: Any = None,
     *,
@@ -217,7 +225,4 @@ def preview(
     elif data is not None:
         where = Table.of(data, table, engine, asked.allow_null_units)
     plan: Plan[Any, Any] = getattr(home, plan_for)(asked, where)
-    seen, least = check_plan(plan, ledger, note), getattr(asked, "min_units", 1)
-    if least > 1:
-        seen = replace(seen, details=(*seen.details, ("never reported", f"a key of fewer than {least:,} units")))
-    return seen
+    return describe_floor(check_plan(plan, ledger, note), asked)

@@ -26,6 +26,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dpsieve.channels.channel import ReportedCounts
+from dpsieve.channels.floored import Floored
 from dpsieve.discovery.find_then_count import FindThenMeasure, find_then_measure
 from dpsieve.engines.true_data import Counted, CountedByBound, FromPairs, Pairs
 from dpsieve.errors import InvalidValue, NotCertified
@@ -47,7 +49,7 @@ from dpsieve.randomness.source import Source
 from dpsieve.validate import check_budget
 
 from dpsieve.jobs.mechanisms import (  # isort: skip
-    UNSTATED, USUAL_SHARE, choose_mechanism, histogram_for, keys_seen, share_of_keys,
+    UNSTATED, USUAL_SHARE, Choice, choose_mechanism, histogram_for, keys_seen, share_of_keys,
 )  # fmt: skip
 
 _COUNTED_IN = "at most {keys:,} of the published keys, those found most common first, once each"
@@ -366,6 +368,10 @@ def _describe(budget: _Budget, way: _Way, totals: Totals, promise: Guarantee) ->
         details.append(("the rest", f"one row, for {SHARE_FOR_REST:.0%} of epsilon".replace("%", " %")))
     words = "chosen privately" if request.chooses_bound else str(Contribution(way.keys))
     seen = Preview(promise, mechanism.name, way.reason, words, details=tuple(details))
+    if isinstance(mechanism, ReportedCounts) and not request.chooses_bound:  # a rest without totals
+        name = mechanism.mechanism.name if isinstance(mechanism, Floored) else mechanism.name
+        counted = Preview.of(Choice(mechanism, name, way.reason), words)
+        return replace(counted, guarantee=promise, details=seen.details)
     if not isinstance(mechanism, KeyTotals):
         return seen
     each = (mechanism.guarantee.epsilon, mechanism.guarantee.delta)

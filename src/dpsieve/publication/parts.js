@@ -141,10 +141,11 @@ const round = (top, wanted, least = 1) => {
   const step = Math.max(least, [1, 2, 5, 10].map((k) => k * unit).find((s) => s >= rough));
   return Array.from({ length: Math.floor(top / step) + 1 }, (_, k) => k * step);
 };
-// A frame with axes; x and y map values to 0..1. It returns where things are.
+const roomOf = (box) => Math.max(260, Math.min(box.clientWidth || 560, 760));
+// A frame with axes; x and y map values to 0..1, and legend is the number of its lines. It returns where things are.
 const frame = (box, label, { x, y, xTicks, yTicks, xName, yName, format, legend }) => {
-  const width = Math.max(260, Math.min(box.clientWidth || 560, 760)), height = Math.round(Math.min(340, width * 0.7));
-  const side = { left: 46, right: 14, top: legend ? 50 : 26, bottom: 42 };
+  const width = roomOf(box), height = Math.round(Math.min(340, width * 0.7));
+  const side = { left: 46, right: 14, top: legend ? 32 + 18 * legend : 26, bottom: 42 };
   const right = width - side.right, bottom = height - side.bottom;
   const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
   const px = (value) => side.left + x(value) * (right - side.left), py = (value) => bottom - y(value) * (bottom - side.top);
@@ -209,16 +210,24 @@ const rankPlot = (box, readout, data) => {
   });
 };
 
-// One or two lines, { name, x, y }. The x axis begins at zero, or is logarithmic; the y axis is of shares, or of numbers.
+// Up to four lines, { name, x, y }. The x axis begins at zero, or is logarithmic; the y axis is of shares, or of numbers.
 const shownShare = (value) => `${Number((100 * value).toPrecision(3))} %`;
 const linePlot = (box, readout, plot) => {
   const { lines } = plot, xEnds = lines.flatMap(({ x }) => [x[0], x[x.length - 1]]), end = Math.max(...xEnds), start = Math.min(...xEnds);
   const values = lines.flatMap(({ y }) => y), log = (low, high) => (value) => Math.log(value / low) / Math.log(high / low);
   const top = plot.percent ? 1 : Math.max(...values) || 1, least = Math.min(...values);
+  const places = [];
+  let left = 0, row = 0;
+  for (const name of lines.map(({ name }) => name.length > 28 ? `${name.slice(0, 27)}…` : name)) {
+    const wide = 30 + 7 * name.length;
+    if (left + wide > roomOf(box)) [left, row] = [0, row + 1];
+    places.push({ name, x: left, y: 28 + 18 * row });
+    left += wide + 22;
+  }
   const named = lines.length > 1, show = plot.percent ? shownShare : (v) => number(v);
   const at = frame(box, plot.label, {
     x: plot.xLog ? log(start, end) : (value) => value / end, y: plot.yLog ? log(least, top) : (value) => Math.min(value, top) / top,
-    xTicks: plot.xLog ? logTicks(start, end) : round(end, 6), xName: plot.xName, yName: plot.yName, legend: named,
+    xTicks: plot.xLog ? logTicks(start, end) : round(end, 6), xName: plot.xName, yName: plot.yName, legend: named ? row + 1 : 0,
     yTicks: plot.percent ? [0, 0.25, 0.5, 0.75, 1] : plot.yLog ? logTicks(least, top) : round(top, 4, 0),
     format: plot.percent ? shownShare : (v) => short.format(v),
   });
@@ -231,11 +240,9 @@ const linePlot = (box, readout, plot) => {
     const [x, y] = [at.px(plot.mark[0]), at.py(plot.mark[1])];
     at.root.append(svg("path", { class: "cursor", d: `M${at.px(start)},${y} H${x} V${at.bottom}`, fill: "none" }), svg("circle", { class: "dot", cx: x, cy: y, r: 5 }));
   }
-  let left = 0;
-  if (named) lines.forEach(({ name }, k) => {
-    at.root.append(svg("line", { class: `line${k}`, x1: left, x2: left + 24, y1: 28, y2: 28 }));
-    at.root.append(svg("text", { class: `name${k}`, x: left + 30, y: 32 }, name));
-    left += 52 + 7 * name.length;
+  if (named) places.forEach(({ name, x, y }, k) => {
+    at.root.append(svg("line", { class: `line${k}`, x1: x, x2: x + 24, y1: y, y2: y }));
+    at.root.append(svg("text", { class: `name${k}`, x: x + 30, y: y + 4 }, name));
   });
   const nearest = (xs, x) => xs.reduce((best, value, i) => Math.abs(value - x) < Math.abs(xs[best] - x) ? i : best, 0);
   follow(at, lines[0].x.map(at.px), readout, (i) => {

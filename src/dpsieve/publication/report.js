@@ -2,11 +2,11 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const find = (id) => document.getElementById(id);
 showTable(find, data);
 const reportingPlot = (box, readout) => {
-  const { frequencies, lines } = data.reporting;
+  const { frequencies, reported } = data.reporting;
   linePlot(box, readout, {
     label: `Probability of being reported by frequency. ${find("reporting").nextElementSibling.textContent}`,
     xName: "true frequency of the key", xWord: "Frequency", yName: "probability of being reported", percent: true,
-    lines: Object.entries(lines).map(([name, y]) => ({ name, x: frequencies, y })),
+    lines: [{ name: "this release", x: frequencies, y: reported }],
   });
 };
 const plots = [[data.ranks.length, "rank", (...places) => rankPlot(...places, data)], [data.reporting, "reporting", reportingPlot]];

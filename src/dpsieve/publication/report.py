@@ -11,7 +11,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from html import escape
 from importlib.resources import files
@@ -23,21 +23,16 @@ import numpy as np
 import pyarrow as pa
 
 import dpsieve
-from dpsieve.accounting.composition import Share, repeated_share
-from dpsieve.channels.channel import ReportedCounts
-from dpsieve.channels.floored import Floored
-from dpsieve.channels.law import LARGEST_FREQUENCY
+from dpsieve.channels.channel import ReportedCounts, frequency_at
 from dpsieve.display import has_only_upper_end, printable, shorten
 from dpsieve.errors import InvalidValue
-from dpsieve.exact.balls import first_whole, minimise
-from dpsieve.noise.totals import table_names
+from dpsieve.noise.totals import describe_rest, table_names
 from dpsieve.privacy.certificate import NOT_COVERED, Certificate
 from dpsieve.privacy.guarantee import Guarantee, rounded_up, shown
 from dpsieve.publication.files import write_file
 from dpsieve.publication.publication import UNSAFE, Publication, as_text, plain_rows
 from dpsieve.publication.rank_plot import by_count, shown_ranks
 from dpsieve.publication.release import Release
-from dpsieve.types import Floats, Ints
 from dpsieve.values.keys import key_names
 
 _MOST_ROWS = 200_000
@@ -51,12 +46,9 @@ _EXACT = 2**53  # whole numbers of a script are exact up to here
 _WEIGHTS = "The weight of a key is its part in an estimate of the total."
 _COUNTERS = "The counter is the noisy counter of the sketch; the count adds what counters may have lost."
 
-Reported = Callable[[Ints], Floats]
-
 # Labels of notes; others are listed by the name of their field. Some have a place of their own.
 _NOTES = {
-    "contribution": "a unit adds", "reason": "why this mechanism", "entry": "entry in the ledger", "purpose": "purpose",
-    "date": "date of the release",
+    "contribution": "a unit adds", "entry": "entry in the ledger", "purpose": "purpose", "date": "date of the release",
 }  # fmt: skip
 _PLACED = ("coverage", "statistic", "single", "rarer", "bounds")
 
@@ -77,6 +69,7 @@ def report_page(made: Publication) -> str:
     notes, curve, counts_of = made.notes.to_json(), _reporting(made), _counts_of(made) if len(made) else ""
     if made.notes.contribution and made.notes.contribution in counts_of:
         del notes["contribution"]  # which is long: once is enough
+    reason = [("why this mechanism", notes.pop("reason"))] if notes.get("reason") else []
     notes = {name: value for name, value in notes.items() if value is not None and name not in _PLACED}
     data = {**table_data(made), "reporting": curve}
     return Template(page).substitute(
@@ -102,11 +95,13 @@ def report_page(made: Publication) -> str:
         weights=_column_words(made) if len(made) else "",
         hide_ranks="" if data["ranks"] else "hidden",
         hide_reporting="" if curve else "hidden",
-        reporting=_prose(_reporting_words(curve)),
+        reporting=f"Keys of frequency {curve['half']:,} are reported half of the time."
+        if curve and curve["half"]
+        else "",
         certificate=_certificate(made.certificate),
         not_covered=escape(NOT_COVERED),
         made=_list([(_NOTES.get(name, name.replace("_", " ")), value) for name, value in _flat(notes) if value != ""]),
-        parameters=_list(_parameters(made)),
+        parameters=_list(reason + _parameters(made)),
         version=escape(dpsieve.__version__),
     )
 
@@ -166,7 +161,9 @@ def _what(made: Publication) -> str:
 def _empty(made: Publication, curve: dict[str, Any] | None) -> str:
     if made.kind == "sparse_vector":
         return "No entry is listed by name. The saved vector answers for any index."
-    half = f" A key of frequency {curve['half']:,} would be reported half of the time." if curve else ""
+    half = (
+        f" A key of frequency {curve['half']:,} would be reported half of the time." if curve and curve["half"] else ""
+    )
     return f"Nothing is reported.{half}"
 
 
@@ -242,7 +239,16 @@ def _counts_of(made: Publication) -> str:
 def _column_words(made: Publication) -> str:
     """Return descriptions of the columns beside the counts."""
     words = {"weight": _WEIGHTS, "counter": _COUNTERS}
-    return " ".join(text for name, text in words.items() if name in made.table.column_names[len(_key_names(made)) :])
+    return " ".join(text for name, text in words.items() if name in _shown_names(made)[len(_key_names(made)) :])
+
+
+def _shown_names(made: Publication) -> list[str]:
+    """Return the columns to show: intervals show 'bound', and counts may be their weights."""
+    keys, left_out = _key_names(made), {"bound"}
+    if isinstance(made, Release) and {"count", "weight"} <= set(made.table.column_names):
+        counts, weights = (made.table.column(name).to_numpy() for name in ("count", "weight"))
+        left_out |= set() if (np.abs(weights - counts) > 0.5).any() else {"weight"}  # NaN where no count is known
+    return [name for name in made.table.column_names if name not in left_out or name in keys]
 
 
 def _key_names(made: Publication) -> list[str]:
@@ -256,8 +262,7 @@ def _columns(made: Publication) -> list[dict[str, Any]]:
     if len(made) > _MOST_ROWS:
         rows = np.sort(by_count(table)[:_MOST_ROWS]) if "count" in table.column_names else np.arange(_MOST_ROWS)
         table = table.take(pa.array(rows))
-    names = [name for name in table.column_names if name != "bound" or name in keys]  # intervals show it
-    columns = [_column(name, table.column(name), name in keys) for name in names]
+    columns = [_column(name, table.column(name), name in keys) for name in _shown_names(made)]
     ends = {column["name"]: column for column in columns if column["kind"] == "number"}
     if isinstance(made, Release) and {"low", "high"} <= ends.keys():
         pairs = zip(ends["low"]["values"], ends["high"]["values"], strict=True)
@@ -291,75 +296,14 @@ def _ranks(made: Publication) -> list[int]:
 
 
 def _reporting(made: Publication) -> dict[str, Any] | None:
-    """Return with which probability a key of each frequency is reported, beside the baseline, from public numbers."""
+    """Return with which probability a key of each frequency is reported, from public numbers."""
     last = made.mechanism.last
     if not isinstance(made, Release) or not isinstance(last, ReportedCounts):
         return None
-    lines: dict[str, Reported] = {"this release": last.reporting_probability}
-    share, baseline = _baseline(last)
-    if baseline is not None:
-        lines["stability histogram"] = baseline
-    end = max(_frequency(line, 0.99) for line in lines.values())
-    frequencies = np.unique(np.linspace(1, max(10, 1.12 * end), _POINTS).round().astype(np.int64))
-    drawn = {name: [float(f"{p:.4g}") for p in line(frequencies)] for name, line in lines.items()}
-    halves = [_frequency(line, 0.5) for line in lines.values()]
-    return {
-        "frequencies": frequencies.tolist(), "lines": drawn, "half": halves[0], "baseline_half": halves[-1],
-        "each": [share.epsilon, share.delta],
-    }  # fmt: skip
-
-
-def _frequency(line: Reported, probability: float) -> int:
-    """Return the lowest frequency with this share of the largest probability of being reported."""
-    most = float(line(np.array([LARGEST_FREQUENCY]))[0])
-    return first_whole(lambda i: bool(line(np.array([i]))[0] >= probability * most), 1, LARGEST_FREQUENCY)
-
-
-def _baseline(channel: ReportedCounts) -> tuple[Share, Reported | None]:
-    """Return what each key of a unit gets of the budget, and the stability histogram at that, if there is one.
-
-    A unit that changes r rows of a key needs noise and threshold r times as large. Sampled keys have no baseline here.
-    """
-    if isinstance(channel, Floored):
-        return _baseline(channel.mechanism)[0], None  # a stability histogram has no floor
-    keys, rows = getattr(channel, "max_keys", 1), getattr(channel, "max_rows", 1)
-    whole = channel.guarantee
-    share = Share(whole.epsilon, whole.delta) if keys == 1 else _best_share(keys, whole)
-    if channel.name == "stability" or channel.scheme is not None or not 0 < share.delta <= 0.5 or share.epsilon <= 0:
-        return share, None
-    rate = share.epsilon / rows
-    threshold = rows + math.log(1 / (2 * share.delta)) / rate
-
-    def reported(frequencies: Ints) -> Floats:
-        beyond = rate * (frequencies - threshold)
-        tail: Floats = np.exp(-np.abs(beyond)) / 2
-        return np.where(beyond < 0, tail, 1 - tail)
-
-    return share, reported
-
-
-def _best_share(keys: int, whole: Guarantee) -> Share:
-    """Return the share of each of several keys at which a stability histogram has the lowest threshold."""
-
-    def share(part: float) -> Share:
-        return repeated_share(keys, whole.epsilon, whole.delta, delta_for_keys=part)
-
-    def threshold(part: float) -> float:
-        each = share(part)
-        return -math.log(2 * each.delta) / each.epsilon
-
-    return share(minimise(threshold, 0.01, 0.99, rounds=12))
-
-
-def _reporting_words(curve: dict[str, Any] | None) -> str:
-    if curve is None:
-        return ""
-    words = f"Half of the time: keys of frequency {curve['half']:,}."
-    if len(curve["lines"]) == 1:
-        return words
-    epsilon, delta = (f"{value:.4g}" for value in curve["each"])
-    baseline = f"the stability histogram on all data (epsilon {epsilon} and delta {delta} for each key)"
-    return f"{words} With {baseline}: {curve['baseline_half']:,}."
+    end = max(10, 1.12 * (frequency_at(last, 0.99) or 10**6))
+    frequencies = np.unique(np.linspace(1, end, _POINTS).round().astype(np.int64))
+    reported = [float(f"{p:.4g}") for p in last.reporting_probability(frequencies)]
+    return {"frequencies": frequencies.tolist(), "reported": reported, "half": frequency_at(last, 0.5)}
 
 
 def _parameters(made: Publication) -> list[tuple[str, str]]:
@@ -403,7 +347,9 @@ def _kept(made: Publication) -> str:
     """Return the section on what is counted, where the coverage is reported."""
     if made.notes.coverage is None and not (isinstance(made, Release) and (made.totals or made.rest)):
         return ""
-    return f"<section><h2>What is counted</h2><p>{escape(made.bounded)}</p></section>"
+    rest = describe_rest(made.rest) if isinstance(made, Release) and made.rest else ""
+    first = made.bounded.removesuffix(rest)
+    return f"<section><h2>What is counted</h2><p>{escape(first)}</p><p>{escape(rest)}</p></section>"
 
 
 def _prose(text: str) -> str:
