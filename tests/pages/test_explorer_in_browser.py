@@ -213,7 +213,7 @@ def test_totals_a_floor_and_the_rest_are_planned_and_linked(opened):
     assert tiles(again) == tiles(page) and again.get_by_label("sums", exact=True).is_visible(), "the group is open"
     assert again.locator("#plots b").count() == 0
     legend = opened(f"plan?max_keys_per_unit=1&{TOTALS}", 390).get_by_role("img", name="How exact are totals?")
-    assert legend.locator("[class^=name]").all_inner_texts()[1] == "sum of <b>tip</b>"
+    assert legend.locator("[class^=name]").all_text_contents()[1] == "sum of <b>tip</b>"
     ends = legend.evaluate(
         "(svg) => [...svg.querySelectorAll('[class^=name]')].map((e) => e.getBBox()).map((b) => b.x + b.width)"
     )
