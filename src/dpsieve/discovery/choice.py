@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from dpsieve.accounting.products import steepest
 from dpsieve.channels.floored import floored
-from dpsieve.channels.optimal_channels import optimal
+from dpsieve.channels.unknown_keys import optimal
 from dpsieve.discovery.after_selection import AfterSelection
 from dpsieve.discovery.selector import (
     SHARE_FOR_SIZE,

@@ -17,7 +17,7 @@ from dpsieve.errors import InvalidValue
 from dpsieve.privacy.certificate import Certificate
 from dpsieve.privacy.guarantee import Contribution, Guarantee
 from dpsieve.privacy.mechanism import Counting, Drawn, Mechanism
-from dpsieve.publication.folders import MAIN
+from dpsieve.publication.files import MAIN
 from dpsieve.publication.publication import Notes, Publication
 from dpsieve.publication.release import Release, stated_contribution, with_counts
 from dpsieve.randomness.source import Source

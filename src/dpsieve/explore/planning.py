@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dpsieve.channels.channel import ReportedCounts, Target, frequency_at
-from dpsieve.discovery.find_then_measure import FindThenMeasure
+from dpsieve.discovery.find_then_count import FindThenMeasure
 from dpsieve.estimation.estimators import Estimator
 from dpsieve.exact.balls import first_whole
 from dpsieve.jobs.preview import Preview, check_plan, describe_floor
