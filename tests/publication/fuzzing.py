@@ -50,7 +50,7 @@ RELEASES = (
     "sized", "known", "known, gaussian", "clients", "sketch", "sum of sketches", "universe", "universe, bounded",
     "releases added up",
     "users", "key set", "key set, renyi", "key set, two rounds", "key set, noise",
-    "top", "hitting set", "distribution", "trie cohorts",
+    "top", "top, picked", "hitting set", "distribution", "trie cohorts",
     "trie one_round", "trie rounds", "vector", "vector, bought", "vector, listed", "vector, levels",
     "sum", "mean", "mean, units counted", "quantiles",
     "totals", "totals, rest", "totals, measured",
