@@ -13,6 +13,7 @@ from dpsieve.channels.floored import Floored
 from dpsieve.display import html_table
 from dpsieve.engines.engine import Engine
 from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.jobs.key_columns import describe_rows
 from dpsieve.jobs.mechanisms import Choice
 from dpsieve.jobs.request import Request
 from dpsieve.jobs.run import Plan, open_ledger
@@ -218,6 +219,7 @@ def preview(
         where = Table.of(data, table, engine, asked.allow_null_units)
     plan: Plan[Any, Any] = getattr(home, plan_for)(asked, where)
     seen, least = check_plan(plan, ledger, note), getattr(asked, "min_units", 1)
-    if least > 1:
-        seen = replace(seen, details=(*seen.details, ("never reported", f"a key of fewer than {least:,} units")))
-    return seen
+    rows = describe_rows(getattr(asked, "rows", None))
+    named = {"rows count where": rows.get("where"), "derived keys": rows.get("derived"),
+             "never reported": f"a key of fewer than {least:,} units" if least > 1 else ""}  # fmt: skip
+    return replace(seen, details=(*seen.details, *((name, words) for name, words in named.items() if words)))

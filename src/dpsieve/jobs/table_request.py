@@ -19,14 +19,14 @@ class TableRequest(ReleaseRequest):
     """Keys with their counts, totals and means."""
 
     sums: Any = argument(
-        "columns to add up per key, with bounds of what one unit adds to one key, such as {'price': (0, 200)}: the sum "
-        "of its rows of that key is clipped to them. 'auto' chooses the bounds privately, for 2 % of epsilon.",
-        None, alias="sum", form="COLUMN:LOW:HIGH",
+        "columns to add up per key, with bounds of what one unit adds to one key: the sum of its rows of that key is "
+        "clipped to them. 'auto' chooses the bounds privately, for 2 % of epsilon.",
+        None, alias="sum", form="COLUMN:LOW:HIGH", python="Pass a dict such as {'price': (0, 200)}.",
     )  # fmt: skip
     means: Any = argument(
-        "columns to average per key, with bounds, such as {'rating': (1, 5)}: the mean over units of each unit's own "
-        "mean in that key, which is clipped to them; or 'auto'.",
-        None, alias="mean", form="COLUMN:LOW:HIGH",
+        "columns to average per key, with bounds: the mean over units of each unit's own mean in that key, which is "
+        "clipped to them; or 'auto'.",
+        None, alias="mean", form="COLUMN:LOW:HIGH", python="Pass a dict such as {'rating': (1, 5)}.",
     )  # fmt: skip
     rest: bool = argument(
         "also publish how many pairs of units and keys are not in the table, and their totals: 2 % of epsilon.", False

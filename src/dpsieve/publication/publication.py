@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 _OF_FOLDER = {"format", "library", "table_sha256", "more_sha256", "seal"}
-_LONGEST = 10_000  # characters of a note
+LONGEST_NOTE = 10_000  # characters
 _MOST_ROWS = 3 << 19  # of the tables behind one publication: one of the longest, not two
 _BOUNDED = (
     "Counts and intervals are of the bounded count: what a unit holds beyond its bound is left out, so the number of "
@@ -63,9 +63,11 @@ class Notes:
         entry: the number of the ledger entry that was charged; None where there was none.
         rarer: where few keys were reported, how to report rarer ones.
         purpose, date: the note of that entry and its day; empty where there was none.
+        where, derived: the condition on a row under which it counted, and the expressions of derived keys, in SQL.
     """
 
-    omitted: ClassVar[tuple[str, ...]] = ("purpose", "date")  # from the saved form where they are empty
+    # from the saved form where they are empty
+    omitted: ClassVar[tuple[str, ...]] = ("purpose", "date", "where", "derived")
 
     contribution: str = ""
     reason: str = ""
@@ -74,22 +76,26 @@ class Notes:
     rarer: str = field(default="", kw_only=True)
     purpose: str = field(default="", kw_only=True)
     date: str = field(default="", kw_only=True)
+    where: str = field(default="", kw_only=True)
+    derived: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         if self.coverage is not None and not isinstance(self.coverage, Coverage):
             raise InvalidType(f"coverage must be Coverage(...) or None, not {type(self.coverage).__name__}.")
         if self.entry is not None:
             validate.whole("entry", self.entry, low=1, hint="Pass the number of an entry of a ledger, or None.")
-        for name in ("contribution", "reason", "rarer", "purpose", "date"):
+        for name in ("contribution", "reason", "rarer", "purpose", "date", "where", "derived"):
             value = getattr(self, name)
-            if not isinstance(value, str) or len(value) > _LONGEST or not value.isprintable():
-                raise InvalidType(f"{name} must be text of at most {_LONGEST:,} characters, all printable.")
+            if not isinstance(value, str) or len(value) > LONGEST_NOTE or not value.isprintable():
+                raise InvalidType(f"{name} must be text of at most {LONGEST_NOTE:,} characters, all printable.")
 
     @property
     def bounded(self) -> str:
-        """The bound on a unit's rows and its coverage, as a sentence; empty if nothing is bounded."""
+        """The condition on rows, the bound on a unit's rows and its coverage, as sentences; empty if there is none."""
         coverage = "" if self.coverage is None else f": {self.coverage}"
-        return f"A unit adds {self.contribution}{coverage}." if self.contribution else ""
+        rows = f"Rows count where {self.where}." if self.where else ""
+        adds = f"A unit adds {self.contribution}{coverage}." if self.contribution else ""
+        return " ".join(filter(None, (rows, adds)))
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""

@@ -56,7 +56,7 @@ Reported = Callable[[Ints], Floats]
 # Labels of notes; others are listed by the name of their field. Some have a place of their own.
 _NOTES = {
     "contribution": "a unit adds", "reason": "why this mechanism", "entry": "entry in the ledger", "purpose": "purpose",
-    "date": "date of the release",
+    "date": "date of the release", "where": "rows count where", "derived": "derived keys",
 }  # fmt: skip
 _PLACED = ("coverage", "statistic", "single", "rarer", "bounds")
 
