@@ -380,9 +380,15 @@ def test_jobs_take_conditions_and_derived_keys(job):
 
 
 def test_what_was_computed_of_rows_is_part_of_what_is_published(tmp_path):
-    """In the notes, in the saved folder, in the report, and in the preview; nothing is noted where nothing is computed."""
+    """In the notes, the saved folder, the report and the preview; nothing is noted where nothing is computed."""
     table = pa.table({"user": range(2000), "word": ["Tea"] * 2000, "n": [1.0] * 2000})
-    asked = {"key": {"drink": "lower(word)"}, "where": "user <> 7", "privacy_unit": "user", "epsilon": 2.0, "delta": 1e-6}
+    asked = {
+        "key": {"drink": "lower(word)"},
+        "where": "user <> 7",
+        "privacy_unit": "user",
+        "epsilon": 2.0,
+        "delta": 1e-6,
+    }
     release = ds.release(table, **asked, max_keys_per_unit=1)
     assert (release.notes.where, release.notes.derived) == ("user <> 7", "drink = lower(word)")
     assert release.bounded.endswith("Rows count where user <> 7. A unit adds at most 1 key, once each.")

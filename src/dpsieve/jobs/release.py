@@ -309,13 +309,13 @@ def _plan_sample(request: ReleaseRequest, table: Table | None) -> Plan[Any, Rele
 def _plan_two_steps(request: ReleaseRequest, table: Table | None) -> Plan[Any, Release]:
     """Return the plan that finds keys with a part of the budget and counts them, each unit in a given number of them.
 
-    There are two ways, and which is better depends on the median number of keys per unit, which is drawn first. By it an
-    adversary could choose among mechanisms, so the cost is the guarantee of the whole.
+    There are two ways, and which is better depends on the median number of keys per unit, which is drawn first. An
+    adversary could choose among mechanisms by it, so the cost is the guarantee of the whole.
 
     - Two steps, with Gaussian noise (`discovery.find_then_count`).
     - Keys are found first with what units do not need for counts, and counted with Laplace noise
-      (`discovery.divided_units`), where this has less noise and finds rarer keys. As half of the units hold no more keys
-      than the median t, a key needs at most twice as many units as if all held t. The median is pure: both add up.
+      (`discovery.divided_units`), where this has less noise and finds rarer keys. Half of the units hold no more keys
+      than the median t, so a key needs at most twice as many units as if all held t. The median is pure: both add up.
     """
     check_budget(request.epsilon, request.delta)
     keys = request.contribution.keys

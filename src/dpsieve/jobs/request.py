@@ -159,7 +159,8 @@ class KeyRequest(Request):
     )  # fmt: skip
     where: str | None = argument(
         "the condition on a row under which it counts, in SQL, such as \"country = 'DE'\". It is published too.",
-        None, form="SQL",
+        None,
+        form="SQL",
     )
     max_keys_per_unit: Any = argument("the number of keys that a unit may add.", 1, alias="max-keys")
     min_units: int = argument(

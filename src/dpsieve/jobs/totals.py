@@ -111,9 +111,7 @@ class _Budget:
             return _Way((Use(key_totals(each, 0.0, totals, unit=request.unit), keys),), keys, "all keys are listed")
         share = share_of_keys(keys, self.left, request.delta)
         one = key_totals(share.epsilon, share.delta, totals, min_units=request.min_units, unit=request.unit)
-        half = one.frequency_at(0.5)
-        words = f"counts and totals share one noise; it reports a key of frequency {half:,} half of the time"
-        return _Way((Use(one, keys),), keys, words)
+        return _Way((Use(one, keys),), keys, f"counts and totals share one noise; it reports {_described(one, keys)}")
 
     def two_steps(self, keys: int | None, totals: Totals, typical: int, share: float = USUAL_SHARE) -> _Way:
         """Return selection, then Gaussian noise; the number of keys is chosen privately where it is None."""
@@ -138,32 +136,29 @@ class _Budget:
             return now
         first, second = _cost(now, request.goal), _cost(later, request.goal)
         if first <= second:
-            return now._replace(reason=f"{now.reason}; {_compared(now, later)} in two steps")
-        return later._replace(reason=f"{later.reason}; {_compared(later, now)} at once")
+            return now._replace(reason=f"{now.reason}; in two steps {_described(later.mechanism, keys)}")
+        words = f"reports {_described(later.mechanism, keys)}; at once {_described(now.mechanism, keys)}"
+        return later._replace(reason=f"{later.reason}; it {words}")
 
 
-def _errors(way: _Way) -> tuple[float, float]:
+def _errors(mechanism: Mechanism, keys: int) -> tuple[float, float]:
     """Return the frequency that is published half of the time, and the deviation of a centred sum in half widths."""
-    mechanism = way.mechanism
     if isinstance(mechanism, FindThenMeasure):
-        half = mechanism.selector.users_needed(min(way.keys, mechanism.max_keys))  # type: ignore[attr-defined]
-        return half, mechanism.scale(way.keys)
+        half = mechanism.selector.users_needed(min(keys, mechanism.max_keys))  # type: ignore[attr-defined]
+        return half, mechanism.scale(keys)
     assert isinstance(mechanism, KeyTotals)
     return mechanism.frequency_at(0.5), mechanism.deviation
 
 
 def _cost(way: _Way, goal: str) -> float:
     """Return what the better way for a goal has less of; see the head."""
-    half, deviation = _errors(way)
+    half, deviation = _errors(way.mechanism, way.keys)
     return {"keys": half, "counts": deviation}.get(goal, half * deviation)
 
 
-def _compared(best: _Way, other: _Way) -> str:
-    halves, deviations = zip(*map(_errors, (best, other)), strict=True)
-    words = (
-        f"half of the keys of frequency {halves[0]:,.0f} are published, with noise of {deviations[0]:,.3g} half widths"
-    )
-    return f"{words} on a total; of frequency {halves[1]:,.0f} with {deviations[1]:,.3g}"
+def _described(mechanism: Mechanism, keys: int) -> str:
+    half, deviation = _errors(mechanism, keys)
+    return f"a key of frequency {half:,.0f} half of the time, with noise of {deviation:,.3g} half widths on each total"
 
 
 def _with_epsilon(request: TableRequest, epsilon: float) -> TableRequest:
@@ -357,7 +352,7 @@ def _describe(budget: _Budget, way: _Way, totals: Totals, promise: Guarantee) ->
                 (name, f"bounds are chosen privately, for {SHARE_FOR_BOUNDS:.0%} of epsilon".replace("%", " %"))
             )
             continue
-        deviation = _errors(way)[1]
+        deviation = _errors(mechanism, way.keys)[1]
         noise = f"{deviation * math.hypot(total.half_width, total.centre):,.4g} on each total"
         if total.statistic == "mean":
             noise = f"about {deviation * total.half_width:,.3g} / (number of units) on each mean"
