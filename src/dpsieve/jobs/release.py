@@ -309,13 +309,10 @@ def _plan_sample(request: ReleaseRequest, table: Table | None) -> Plan[Any, Rele
 def _plan_two_steps(request: ReleaseRequest, table: Table | None) -> Plan[Any, Release]:
     """Return the plan that finds keys with a part of the budget and counts them, each unit in a given number of them.
 
-    There are two ways, and which is better depends on the median number of keys per unit, which is drawn first. An
-    adversary could choose among mechanisms by it, so the cost is the guarantee of the whole.
-
-    - Two steps, with Gaussian noise (`discovery.find_then_count`).
-    - Keys are found first with what units do not need for counts, and counted with Laplace noise
-      (`discovery.divided_units`), where this has less noise and finds rarer keys. Half of the units hold no more keys
-      than the median t, so a key needs at most twice as many units as if all held t. The median is pure: both add up.
+    The median number of keys per unit is an output by which an adversary could choose among mechanisms, so the cost is
+    the guarantee of the whole. It chooses between `discovery.find_then_count` and, where this has less noise and finds
+    rarer keys, `discovery.divided_units` with the rest of epsilon. For that, half of the units hold no more keys than
+    the median t: a key needs at most twice as many units as if all held t.
     """
     check_budget(request.epsilon, request.delta)
     keys = request.contribution.keys
@@ -338,23 +335,22 @@ def _plan_two_steps(request: ReleaseRequest, table: Table | None) -> Plan[Any, R
         with contextlib.suppress(InvalidValue):  # this budget has no room for it, which depends on public numbers only
             divided = dividing(request, left, keys, (median,))
 
-    def is_better(typical: int, gaussian: FindThenCount) -> bool:
-        """Return whether what units do not need for counts finds rarer keys, and leaves less noise."""
+    def lower_noise(typical: int, gaussian: FindThenCount) -> float:
+        """Return the deviation of divided units if it is lower, and they find rarer keys; else 0."""
         if divided is None or typical >= keys:
-            return False
+            return 0.0
         last = cast(DividedUnits, divided.last)
         half = 2 * last.half_reported() * typical * (keys - 1) / (keys - typical)
-        return half < gaussian.selector.users_needed(typical) and last.deviation < gaussian.scale(keys)  # type: ignore[attr-defined]
+        rarer = half < gaussian.selector.users_needed(typical)  # type: ignore[attr-defined]
+        return last.deviation if rarer and last.deviation < gaussian.scale(keys) else 0.0
 
     def finish(pairs: Pairs, source: Source) -> Release:
         typical = median.draw(pairs.sizes, source)
         gaussian = two_steps(typical)
-        if is_better(typical, gaussian):
-            assert divided is not None
-            deviations = cast(DividedUnits, divided.last).deviation, gaussian.scale(keys)
-            why = f"{_FOUND_FIRST}, with noise of {deviations[0]:.3g} rather than {deviations[1]:.3g}"
-            return _find_first(request, divided, None, pairs, source, why)
-        return _publish_counted(request, compose(gaussian), pairs, source)
+        if divided is None or not (deviation := lower_noise(typical, gaussian)):
+            return _publish_counted(request, compose(gaussian), pairs, source)
+        why = f"{_FOUND_FIRST}, with noise of {deviation:.3g} rather than {gaussian.scale(keys):.3g}"
+        return _find_first(request, divided, None, pairs, source, why)
 
     def rehearse(pairs: Pairs, source: Source) -> None:
         finish(pairs.make_dummy(), source)
@@ -370,9 +366,8 @@ def _plan_two_steps(request: ReleaseRequest, table: Table | None) -> Plan[Any, R
 
     def describe() -> Preview:
         noise = f"counts get noise of standard deviation {typical.scale(keys):.3g}"
-        if is_better(1, typical):
-            assert divided is not None
-            noise += f", or {cast(DividedUnits, divided.last).deviation:.3g} where most units hold few keys"
+        if deviation := lower_noise(1, typical):
+            noise += f", or {deviation:.3g} where most units hold few keys"
         return Preview(promise, "auto", _TWO_STEPS, f"{_counted_in(keys)}; {noise}")
 
     return Plan(promise, read, finish, rehearse, check_columns(request, table), describe)

@@ -75,8 +75,7 @@ def document(request: "type[Request]") -> Callable[[_F], _F]:
     """Return a decorator that replaces the line '[arguments]' of a docstring by the Args section of a request."""
 
     def add(function: _F) -> _F:
-        own = {each.name: f"{each.metadata['help']} {each.metadata['python']}".rstrip() for each in fields(request)}
-        known = AROUND | own
+        known = AROUND | {each.name: each.metadata["help"] + each.metadata["python"] for each in fields(request)}
         names = [name for name in inspect.signature(function).parameters if name in known]
         lines = ["    Args:"]
         for name in names:
@@ -154,7 +153,7 @@ class KeyRequest(Request):
 
     key: tuple[str, ...] = argument(
         "the column to publish, or several. Rows with a null key are left out.", form="COLUMN",
-        python="A dict such as {'day': \"date_trunc('day', ts)\", 'country': 'country'} derives columns by SQL "
+        python=" A dict such as {'day': \"date_trunc('day', ts)\", 'country': 'country'} derives columns by SQL "
         "expressions of one row.",
     )  # fmt: skip
     where: str | None = argument(

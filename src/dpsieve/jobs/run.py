@@ -55,13 +55,9 @@ class Plan(Generic[Data, Published]):
 
 
 def run(
-    plan: Plan[Any, Published],
-    *,
-    ledger: AnyLedger = None,
-    note: str = "",
-    source: Source | None = None,
-    notes: Mapping[str, str] | None = None,
-) -> Published:
+    plan: Plan[Any, Published], *, ledger: AnyLedger = None, note: str = "", source: Source | None = None,
+    notes: Mapping[str, str] = {},
+) -> Published:  # fmt: skip
     """Read, charge and finish a plan, and return its publication with further notes and the number of the entry."""
     randomness, book = resolve(source), open_ledger(ledger, note)
     if book is not None:
@@ -72,8 +68,7 @@ def run(
             stack.enter_context(data)
         cost = plan.cost if plan.final_cost is None else plan.final_cost(data)
         with charge(cost, book, note, lambda: plan.rehearse(data, resolve(None))) as entry:
-            publication = plan.finish(data, randomness).charged_as(entry, note, utc_now()[:10])
-            publication = publication.with_notes(**notes) if notes else publication
+            publication = plan.finish(data, randomness).charged_as(entry, note, utc_now()[:10]).with_notes(**notes)
             log.info("mechanism: %s", publication.mechanism.last.name)
     return publication
 

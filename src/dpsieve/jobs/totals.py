@@ -176,7 +176,8 @@ def plan_totals(request: TableRequest, table: Table | None) -> Plan[Any, Release
     check_budget(budget.left, request.delta or 1e-9)
     supports_pairs = table is None or table.engine.supports_pairs
     _check_support(request, budget, supports_pairs)
-    given = tuple(total if isinstance(total, Total) else _stand_in(total) for total in request.totals)
+    # Where bounds are to be chosen, any will do: only the noise is looked at.
+    given = tuple(t if isinstance(t, Total) else Total(t.column, t.statistic, 0.0, 1.0, 0.0) for t in request.totals)
     keys = request.contribution.keys
     way = None if request.chooses_bound else budget.better(keys, given, supports_pairs=supports_pairs)
     needs_pairs = bool(budget.picks) or (way is not None and isinstance(way.mechanism, FindThenMeasure))
@@ -239,11 +240,6 @@ def _check_support(request: TableRequest, budget: _Budget, supports_pairs: bool)
                            "Leave it out, or use another engine.", argument="rest")  # fmt: skip
 
 
-def _stand_in(total: RawTotal) -> Total:
-    """Return a total with any bounds, where only the noise is looked at."""
-    return Total(total.column, total.statistic, 0.0, 1.0, 0.0)
-
-
 def _dummy(data: CountedByBound, totals: int, request: TableRequest) -> Pairs:
     """Return one unit with one key for a rehearsal, or with every key of a public list."""
     pairs = data.pairs.make_dummy() if isinstance(data, FromPairs) else Pairs.of([["a key"]])
@@ -303,8 +299,9 @@ def _publish(
 ) -> Release:
     """Draw from true data that is paid for, and return the release."""
     composed, request = budget.compose(way, totals), budget.request
-    words, others = str(Contribution(way.keys)), None
+    words, others, sizes = str(Contribution(way.keys)), None, sizes if request.report_coverage else None
     if isinstance(way.mechanism, FindThenMeasure):
+        sizes = None  # of all keys
         pairs = data.read_pairs()
         found = way.mechanism.find(pairs, source)
         keys, outcome, bound = found.keys, found.outcome, found.keys_per_unit
@@ -320,15 +317,11 @@ def _publish(
             keys, outcome, others = counted.draw_with_rest(composed, source)
     if others is not None:
         outcome = _with_rest(composed, others, totals, outcome, source)
-    coverage = sizes.kept(way.keys) if sizes is not None and request.report_coverage and not _finds(way) else None
+    coverage = None if sizes is None else sizes.kept(way.keys)
     words += ", chosen privately" if request.chooses_bound else ""
     words += UNSTATED if request.report_coverage and coverage is None else ""
     notes = Notes(words if request.privacy_unit else "", way.reason, coverage=coverage)
     return release_of(composed, keys, outcome, notes=notes, source=source)
-
-
-def _finds(way: _Way) -> bool:
-    return isinstance(way.mechanism, FindThenMeasure)
 
 
 def _with_rest(composed: Composed, others: Counted, totals: Totals, outcome: Outcome, source: Source) -> Outcome:
@@ -341,25 +334,20 @@ def _with_rest(composed: Composed, others: Counted, totals: Totals, outcome: Out
 
 def _describe(budget: _Budget, way: _Way, totals: Totals, promise: Guarantee) -> Preview:
     """Return the preview: the noise of totals and means beside that of counts."""
-    request, mechanism = budget.request, way.mechanism
-    details: list[tuple[str, str]] = []
-    keys = "1 key" if way.keys == 1 else f"{way.keys:,} keys"
-    when = f" with at most {keys} per unit" if request.chooses_bound else ""
+    request, mechanism, details = budget.request, way.mechanism, list[tuple[str, str]]()
+    when = f" with at most {way.keys:,} key{'s' * (way.keys > 1)} per unit" if request.chooses_bound else ""
+    deviation = _errors(mechanism, way.keys)[1] if totals else 0.0
     for i, total in enumerate(totals):
         name = f"{total.statistic} of {total.column!r}"
         if i in budget.picks:
-            details.append(
-                (name, f"bounds are chosen privately, for {SHARE_FOR_BOUNDS:.0%} of epsilon".replace("%", " %"))
-            )
+            details.append((name, f"bounds are chosen privately, for {100 * SHARE_FOR_BOUNDS:g} % of epsilon"))
             continue
-        deviation = _errors(mechanism, way.keys)[1]
         noise = f"{deviation * math.hypot(total.half_width, total.centre):,.4g} on each total"
         if total.statistic == "mean":
             noise = f"about {deviation * total.half_width:,.3g} / (number of units) on each mean"
-        noise = f"noise of standard deviation {noise}"
-        details.append((name, f"bounds {total.low:g} to {total.high:g}: {noise}{when}"))
+        details.append((name, f"bounds {total.low:g} to {total.high:g}: noise of standard deviation {noise}{when}"))
     if request.rest:
-        details.append(("the rest", f"one row, for {SHARE_FOR_REST:.0%} of epsilon".replace("%", " %")))
+        details.append(("the rest", f"one row, for {100 * SHARE_FOR_REST:g} % of epsilon"))
     words = "chosen privately" if request.chooses_bound else str(Contribution(way.keys))
     seen = Preview(promise, mechanism.name, way.reason, words, details=tuple(details))
     if not isinstance(mechanism, KeyTotals):

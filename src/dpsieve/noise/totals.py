@@ -100,8 +100,8 @@ class Total(Checked):
         low, high: the bounds of what one unit adds to one key, or of its mean there.
         clipped: the share of units beyond the bounds, at most, where these were chosen privately; else None.
 
-    >>> Total("rating", "mean", 1, 5).centre, Total("price", "sum", 0, 200).names
-    (3.0, ('price_sum', 'price_low', 'price_high'))
+    >>> Total("rating", "mean", 1, 5).centre
+    3.0
     """
 
     column: Annotated[str, _printable]
@@ -171,11 +171,6 @@ class Total(Checked):
         moved = np.where(missing, 0.0, values) - self.low * self.steps_per_unit
         grid = np.floor(np.clip(moved * self.per_step, 0, GRID) + 0.5).astype(np.int64)
         return np.where(missing, self.missing, grid) if missing.any() else grid
-
-    @property
-    def names(self) -> tuple[str, str, str]:
-        """The names of its columns in a table where no other total is of the same column."""
-        return f"{self.column}_{self.statistic}", f"{self.column}_low", f"{self.column}_high"
 
     def __str__(self) -> str:
         chosen = (

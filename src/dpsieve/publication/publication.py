@@ -93,9 +93,8 @@ class Notes:
     def bounded(self) -> str:
         """The condition on rows, the bound on a unit's rows and its coverage, as sentences; empty if there is none."""
         coverage = "" if self.coverage is None else f": {self.coverage}"
-        rows = f"Rows count where {self.where}." if self.where else ""
-        adds = f"A unit adds {self.contribution}{coverage}." if self.contribution else ""
-        return " ".join(filter(None, (rows, adds)))
+        rows = f"Rows count where {self.where}. " if self.where else ""
+        return rows + (f"A unit adds {self.contribution}{coverage}." if self.contribution else "")
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
