@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from dpsieve import validate
 from dpsieve.display import printable
 from dpsieve.errors import InvalidType
-from dpsieve.publication.publication import LONGEST_NOTE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,7 +30,7 @@ def describe_rows(rows: "RowExpressions | None") -> dict[str, str]:
     if rows is None:
         return {}
     derived = printable("; ".join(f"{name} = {text}" for name, text in rows.keys))
-    return {"where": rows.where, "derived": derived if len(derived) <= LONGEST_NOTE else f"{len(rows.keys)} columns"}
+    return {"where": rows.where, "derived": derived if len(derived) <= 10_000 else f"{len(rows.keys)} columns"}
 
 
 def key_columns(key: Any) -> tuple[str, ...]:

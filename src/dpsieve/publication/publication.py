@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 _OF_FOLDER = {"format", "library", "table_sha256", "more_sha256", "seal"}
-LONGEST_NOTE = 10_000  # characters
+_LONGEST = 10_000  # characters of a note
 _MOST_ROWS = 3 << 19  # of the tables behind one publication: one of the longest, not two
 _BOUNDED = (
     "Counts and intervals are of the bounded count: what a unit holds beyond its bound is left out, so the number of "
@@ -66,8 +66,7 @@ class Notes:
         where, derived: the condition on a row under which it counted, and the expressions of derived keys, in SQL.
     """
 
-    # from the saved form where they are empty
-    omitted: ClassVar[tuple[str, ...]] = ("purpose", "date", "where", "derived")
+    omitted: ClassVar[tuple[str, ...]] = ("purpose", "date", "where", "derived")  # from the saved form, if empty
 
     contribution: str = ""
     reason: str = ""
@@ -86,8 +85,8 @@ class Notes:
             validate.whole("entry", self.entry, low=1, hint="Pass the number of an entry of a ledger, or None.")
         for name in ("contribution", "reason", "rarer", "purpose", "date", "where", "derived"):
             value = getattr(self, name)
-            if not isinstance(value, str) or len(value) > LONGEST_NOTE or not value.isprintable():
-                raise InvalidType(f"{name} must be text of at most {LONGEST_NOTE:,} characters, all printable.")
+            if not isinstance(value, str) or len(value) > _LONGEST or not value.isprintable():
+                raise InvalidType(f"{name} must be text of at most {_LONGEST:,} characters, all printable.")
 
     @property
     def bounded(self) -> str:
