@@ -10,6 +10,11 @@ opendp/.done` have built their environments, with both kinds of noise and some b
 is the setting with the least error. dpsieve runs with fixed bounds, and with its default, which chooses the bound
 privately.
 
+Then come the parts of our error: of leaving out a user's other products alone (epsilon 16 per product), and of noise
+alone (each rating a user of its own, with the budget of one product). 'known sizes' is no mechanism but a limit: where
+the products with 100 ratings and their sizes n are known, a user adds the weight c = min(1, (100/n)^a) to each of them,
+and all weights of a user are scaled down to m in all, with the least error over a and m.
+
 The last lines compare the numbers of published products of any size with those of the same release without a mean.
 """
 
@@ -49,9 +54,33 @@ def ours(rows: Any, **options: Any) -> list[Means]:
     """Return the published means of some runs."""
     found = []
     for _ in range(RUNS):
-        release = ds.release(rows, **BUDGET, means={"value": (LOW, HIGH)}, **options)
+        release = ds.release(rows, **BUDGET | {"means": {"value": (LOW, HIGH)}} | options)
         found.append({row["key"]: row["value_mean"] for row in release})
     return found
+
+
+def known_sizes(rows: Any) -> float:
+    """Return the least error of a user's weights that depend on the true sizes of products."""
+    columns = (rows.column(name).to_numpy(zero_copy_only=False) for name in ("user", "key"))
+    users, keys = (np.unique(column, return_inverse=True)[1] for column in columns)
+    values = (rows.column("value").to_numpy() - (LOW + HIGH) / 2) / ((HIGH - LOW) / 2)
+    sizes, rng = np.bincount(keys), np.random.default_rng()
+    large = sizes >= LEAST
+    true = np.bincount(keys, values) / sizes
+    errors = []
+    for power in (0.25, 0.5, 0.75, 1.0):
+        caps = np.where(large, np.minimum(1, (LEAST / sizes) ** power), 0.0)[keys]
+        wanted = np.maximum(np.bincount(users, caps), 1e-9)[users]
+        for most in (1.0, 1.25, 1.5, 2.0):
+            weights = caps * np.minimum(1, most / wanted)
+            weight, total = np.bincount(keys, weights), np.bincount(keys, weights * values)
+            found = []
+            for _ in range(RUNS):
+                noise = rng.gamma(3, most, len(sizes)) * rng.uniform(-1, 1, (2, len(sizes)))  # of epsilon 1
+                means = np.clip((total + noise[0])[large] / np.maximum(1, weight + noise[1])[large], -1, 1)
+                found.append(np.abs(means - true[large]).mean())
+            errors.append(float(np.mean(found)) * (HIGH - LOW) / 2)
+    return min(errors)
 
 
 def peers(rows: Any, tool: str, keys: int, noise: str) -> list[Means]:
@@ -118,7 +147,13 @@ def main() -> None:
     for tool in ("pipelinedp", "opendp"):
         if tool in best:
             console.print(f"best error of dpsieve / best of {tool}: {best['dpsieve'] / best[tool]:.2f}")
-    for keys in (1, 10):
+    alone = rows.drop(["user"]).append_column("user", [np.arange(len(rows))])
+    for keys in KEYS:
+        dropped = measure(ours(rows, max_keys_per_unit=keys, epsilon=16.0 * keys), true, sizes)[0]
+        noisy = measure(ours(alone, max_keys_per_unit=1, epsilon=1 / keys, delta=1e-8 / keys), true, sizes)[0]
+        console.print(f"{keys} per user: error {dropped:.4f} of what is left out alone, {noisy:.4f} of noise alone")
+    console.print(f"known sizes: error {known_sizes(rows):.4f}")
+    for keys in (1, 3, 5, 10):
         counts = [len(ds.release(rows, **BUDGET, max_keys_per_unit=keys)) for _ in range(RUNS)]
         with_mean = [len(means) for means in ours(rows, max_keys_per_unit=keys)]
         share = 1 - float(np.mean(with_mean) / np.mean(counts))

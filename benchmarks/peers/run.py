@@ -127,11 +127,11 @@ JOBS = {
     "means": Job(
         "ratings",
         {
-            "dpsieve": [{}, {"max_keys_per_unit": 1}],
-            "opendp": grid(keys=(1,), noise=NOISES),
-            "pipelinedp": grid(keys=(1,), noise=NOISES),
-            "tumult": [{"keys": 1, "choice": 0.5}],
-            "smartnoise": [{"keys": 1}],
+            "dpsieve": [{}, *grid(max_keys_per_unit=(1, 2))],
+            "opendp": [*grid(keys=(1,), noise=NOISES), {"keys": 2, "noise": "laplace"}],
+            "pipelinedp": [*grid(keys=(1,), noise=NOISES), {"keys": 2, "noise": "laplace"}],
+            "tumult": grid(keys=(1, 2), choice=(0.5,)),
+            "smartnoise": grid(keys=(1, 2)),
         },
         mean_error,
         BOUNDS,

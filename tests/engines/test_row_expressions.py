@@ -379,6 +379,33 @@ def test_jobs_take_conditions_and_derived_keys(job):
     assert sorted(day.day for day in made.table.column("day").to_pylist()) == [1, 2]
 
 
+def test_what_was_computed_of_rows_is_part_of_what_is_published(tmp_path):
+    """In the notes, the saved folder, the report and the preview; nothing is noted where nothing is computed."""
+    table = pa.table({"user": range(2000), "word": ["Tea"] * 2000, "n": [1.0] * 2000})
+    asked = {
+        "key": {"drink": "lower(word)"},
+        "where": "user <> 7",
+        "privacy_unit": "user",
+        "epsilon": 2.0,
+        "delta": 1e-6,
+    }
+    release = ds.release(table, **asked, max_keys_per_unit=1)
+    assert (release.notes.where, release.notes.derived) == ("user <> 7", "drink = lower(word)")
+    assert release.bounded.endswith("Rows count where user <> 7. A unit adds at most 1 key, once each.")
+    assert ds.Release.load(release.save(tmp_path / "saved")).notes == release.notes
+    page = release.report(tmp_path / "page.html").read_text()
+    assert "user &lt;&gt; 7" in page and "drink = lower(word)" in page
+    seen = dict(ds.preview(table, **asked).lines())
+    assert (seen["rows count where"], seen["derived keys"]) == ("user <> 7", "drink = lower(word)")
+    number = {"column": "n", "bounds": (0, 1), "privacy_unit": "user", "epsilon": 1.0, "neighbours": "add_remove"}
+    number["max_rows_per_unit"] = 1
+    assert ds.sum(table, **number, where="n > 0").notes.where == "n > 0"
+    assert "where" not in ds.sum(table, **number).notes.to_json()
+    long = {f"k{i}": f"word || '{'x' * 900}\n'" for i in range(12)}
+    notes = ds.release(table, **{**asked, "key": long}, max_keys_per_unit=1).notes
+    assert notes.derived == "12 columns"
+
+
 def test_two_steps_and_known_keys_see_derived_keys():
     table = pa.table({"user": [i // 4 for i in range(8000)], "word": [f"Word {i % 7}" for i in range(8000)]})
     asked = {"key": {"word": "lower(word)"}, "privacy_unit": "user", "epsilon": 2.0, "delta": 1e-6}

@@ -393,6 +393,28 @@ def test_counts_in_two_steps_through_the_whole_path(tmp_path):
     assert "of the published keys, those found most common first" in again.notes.bounded
 
 
+def test_counts_of_units_with_few_keys_get_the_noise_that_is_smaller(tmp_path):
+    """The median number of keys per unit decides between Gaussian noise and what units do not need for counts."""
+    few = events([[f"k{user % 20}"] for user in range(4_000)])
+    ledger = ds.Ledger(tmp_path / "ledger.db", epsilon=1.5, delta=1e-5, unit="user")
+    release = ds.release(few, **NUMBERS, goal="counts", max_keys_per_unit=5, ledger=ledger)
+    last = release.mechanism.last
+    assert last.name == "divided_units" and "rather than" in release.notes.reason and len(release) == 20
+    assert abs(np.array(release.table["count"]) - 200).max() < 15 * last.deviation / 2**0.5
+    assert release.notes.entry == 1 and (release.guarantee.epsilon, release.guarantee.delta) == (1.0, 1e-6)
+    median, divided = (use.mechanism.guarantee for use in release.mechanism.uses)
+    assert median.delta == 0 and median.epsilon + divided.epsilon <= 1.0 and divided.delta == 1e-6
+    again = ds.Release.load(release.save(tmp_path / "out"))
+    assert again.table.equals(release.table) and again.mechanism == release.mechanism
+    gaussian = ds.release(few, **NUMBERS, goal="counts", max_keys_per_unit=5, report_coverage=True).mechanism.last
+    assert gaussian.name == "find_then_count" and gaussian.scale(5) > 1.5 * last.deviation
+    assert f"or {last.deviation:.3g} where" in str(ds.preview(**NUMBERS, goal="counts", max_keys_per_unit=5))
+    many = events([[f"k{(user + 3 * j) % 20}" for j in range(4)] for user in range(4_000)])
+    for table, keys in ((many, 5), (few, 2), (few, 60)):
+        made = ds.release(table, **NUMBERS, goal="counts", max_keys_per_unit=keys)
+        assert made.mechanism.last.name == "find_then_count"
+
+
 def test_many_units_with_many_keys_are_counted_in_two_steps(tmp_path):
     sizes = np.random.default_rng(5).lognormal(2.5, 1.0, 30_000).clip(1, 500).astype(int)
     starts = np.append(0, np.cumsum(sizes))

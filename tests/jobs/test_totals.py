@@ -84,14 +84,17 @@ def test_the_rest_is_one_row_beside_the_table(orders, tmp_path):
 
 
 def test_public_keys_are_all_answered(orders):
-    for delta in (1e-8, 0.0):
+    """No unit holds mate: its mean is null but for one of 20 draws, and in 7 of 10 once in ten million runs."""
+    stated = 0
+    for delta in (1e-8, 0.0) * 5:
         release = ds.release(
             orders, known_keys=["tea", "mate"], max_keys_per_unit=1, **BOTH, **{**BUDGET, "delta": delta}
         )
         assert release.table["drink"].to_pylist() == ["mate", "tea"]
         mate = rows(release)["mate"]
-        assert mate["rating_mean"] is None  # its interval holds all of the bounds
-        assert mate["price_low"] < 0 < mate["price_high"]
+        stated += mate["rating_mean"] is not None
+        assert abs(mate["price_sum"]) < 7 * (mate["price_high"] - mate["price_sum"])  # 95 % are within one of these
+    assert stated < 7
 
 
 def test_the_better_mechanism_is_chosen_from_public_numbers():

@@ -16,7 +16,7 @@ from dpsieve.channels.channel import ReportedCounts, Target, frequency_at
 from dpsieve.discovery.find_then_count import FindThenMeasure
 from dpsieve.estimation.estimators import Estimator
 from dpsieve.exact.balls import first_whole
-from dpsieve.jobs.preview import Preview, check_plan, describe_floor
+from dpsieve.jobs.preview import Preview, check_plan, describe_request
 from dpsieve.jobs.release import plan_release
 from dpsieve.jobs.table_request import TableRequest
 from dpsieve.noise.key_totals import KeyTotals
@@ -191,7 +191,7 @@ def reach(
     asked |= {"min_units": min_units, "sums": dict(sums) or None, "means": dict(means) or None, "rest": rest}
     request = TableRequest.of({"key": key, "privacy_unit": privacy_unit, **asked})
     plan = plan_release(request, None)
-    preview = describe_floor(check_plan(plan), request)
+    preview = describe_request(check_plan(plan), request)
     mechanism: Any = plan.cost
     kind = Reach if isinstance(mechanism.last, ReportedCounts) else TotalsReach
     return kind(preview.mechanism, mechanism.last, preview)

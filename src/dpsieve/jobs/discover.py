@@ -18,6 +18,7 @@ from dpsieve.discovery.renyi import RenyiSelector
 from dpsieve.discovery.selector import Selector, WeightSelector
 from dpsieve.engines.engine import Engine
 from dpsieve.engines.true_data import Counted, Pairs
+from dpsieve.jobs.key_columns import describe_rows
 from dpsieve.jobs.preview import Preview
 from dpsieve.jobs.release import plan_release
 from dpsieve.jobs.request import DiscoverRequest, HittingSetRequest, TopKRequest, document
@@ -74,7 +75,7 @@ def discover(
     """
     request = DiscoverRequest.of(locals())
     plan = plan_discover(request, Table.of(data, table, engine, request.allow_null_units, progress))
-    return run(plan, ledger=ledger, note=note, source=source)
+    return run(plan, ledger=ledger, note=note, source=source, notes=describe_rows(request.rows))
 
 
 @document(TopKRequest)
@@ -119,7 +120,7 @@ def top_k(
     """
     request = TopKRequest.of(locals())
     plan = plan_top_k(request, Table.of(data, table, engine, request.allow_null_units, progress))
-    return run(plan, ledger=ledger, note=note, source=source)
+    return run(plan, ledger=ledger, note=note, source=source, notes=describe_rows(request.rows))
 
 
 @document(HittingSetRequest)
@@ -161,7 +162,7 @@ def hitting_set(
     """
     request = HittingSetRequest.of(locals())
     plan = plan_hitting_set(request, Table.of(data, table, engine, request.allow_null_units, progress))
-    return run(plan, ledger=ledger, note=note, source=source)
+    return run(plan, ledger=ledger, note=note, source=source, notes=describe_rows(request.rows))
 
 
 def plan_discover(request: DiscoverRequest, table: Table | None) -> Plan[Any, KeySet]:

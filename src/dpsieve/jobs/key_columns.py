@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpsieve import validate
+from dpsieve.display import printable
 from dpsieve.errors import InvalidType
 
 if TYPE_CHECKING:
@@ -22,6 +23,14 @@ def make_row_expressions(where: Any, key: Any, unit: tuple[str, ...]) -> "RowExp
     from dpsieve.engines.sql.row_expressions import row_expressions
 
     return row_expressions(where, derived, unit)
+
+
+def describe_rows(rows: "RowExpressions | None") -> dict[str, str]:
+    """Return the condition and the expressions as notes of a publication."""
+    if rows is None:
+        return {}
+    derived = printable("; ".join(f"{name} = {text}" for name, text in rows.keys))
+    return {"where": rows.where, "derived": derived if len(derived) <= 10_000 else f"{len(rows.keys)} columns"}
 
 
 def key_columns(key: Any) -> tuple[str, ...]:

@@ -59,7 +59,7 @@ class NumberRequest(Request):
     rho: float | None = argument("the budget in zCDP, instead of epsilon.", None)
     where: str | None = argument(
         "the condition on a row under which it counts, in SQL, such as \"country = 'DE'\"; with "
-        "neighbours='add_remove' only, as it makes the number of units private.", None, form="SQL",
+        "neighbours='add_remove' only, as it makes the number of units private. It is published too.", None, form="SQL",
     )  # fmt: skip
 
     def __post_init__(self) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from dpsieve.engines.engine import Engine
 from dpsieve.engines.true_data import NumberRows
 from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.jobs.key_columns import describe_rows
 from dpsieve.jobs.preview import Preview
 from dpsieve.jobs.request import document
 from dpsieve.jobs.run import Plan, run
@@ -83,7 +84,8 @@ def sum(  # noqa: A001
     True
     """
     request = SumRequest.of(locals())
-    return run(plan_sum(*locate(request, data, table, engine, progress)), ledger=ledger, note=note, source=source)
+    plan = plan_sum(*locate(request, data, table, engine, progress))
+    return run(plan, ledger=ledger, note=note, source=source, notes=describe_rows(request.rows))
 
 
 @document(QuantileRequest)
@@ -125,7 +127,8 @@ def quantile(
     True
     """
     request = QuantileRequest.of(locals())
-    return run(plan_quantile(*locate(request, data, table, engine, progress)), ledger=ledger, note=note, source=source)
+    plan = plan_quantile(*locate(request, data, table, engine, progress))
+    return run(plan, ledger=ledger, note=note, source=source, notes=describe_rows(request.rows))
 
 
 @document(MeanRequest)
@@ -171,7 +174,8 @@ def mean(
     1-differential privacy when one visitor is replaced by another.
     """
     request = MeanRequest.of(locals())
-    return run(plan_mean(*locate(request, data, table, engine, progress)), ledger=ledger, note=note, source=source)
+    plan = plan_mean(*locate(request, data, table, engine, progress))
+    return run(plan, ledger=ledger, note=note, source=source, notes=describe_rows(request.rows))
 
 
 def locate(

@@ -13,6 +13,7 @@ from dpsieve.channels.floored import Floored
 from dpsieve.display import html_table
 from dpsieve.engines.engine import Engine
 from dpsieve.errors import InvalidType, InvalidValue
+from dpsieve.jobs.key_columns import describe_rows
 from dpsieve.jobs.mechanisms import Choice
 from dpsieve.jobs.request import Request
 from dpsieve.jobs.run import Plan, open_ledger
@@ -171,12 +172,12 @@ def check_plan(plan: Plan[Any, Any], ledger: AnyLedger = None, note: str = "") -
     return seen
 
 
-def describe_floor(seen: Preview, request: Request) -> Preview:
-    """Return the preview with a line about the floor of the request, if it has one."""
-    least = getattr(request, "min_units", 1)
-    if least == 1:
-        return seen
-    return replace(seen, details=(*seen.details, ("never reported", f"a key of fewer than {least:,} units")))
+def describe_request(seen: Preview, request: Request) -> Preview:
+    """Return the preview with lines about the rows that count, derived keys and the floor, where there are any."""
+    least, rows = getattr(request, "min_units", 1), describe_rows(getattr(request, "rows", None))
+    named = {"rows count where": rows.get("where"), "derived keys": rows.get("derived"),
+             "never reported": f"a key of fewer than {least:,} units" if least > 1 else ""}  # fmt: skip
+    return replace(seen, details=(*seen.details, *((name, words) for name, words in named.items() if words)))
 
 
 def preview(
@@ -225,4 +226,4 @@ def preview(
     elif data is not None:
         where = Table.of(data, table, engine, asked.allow_null_units)
     plan: Plan[Any, Any] = getattr(home, plan_for)(asked, where)
-    return describe_floor(check_plan(plan, ledger, note), asked)
+    return describe_request(check_plan(plan, ledger, note), asked)

@@ -15,6 +15,7 @@ from dpsieve.display import timed
 from dpsieve.engines.engine import Engine
 from dpsieve.engines.true_data import Counted, CountedByBound, FromPairs, Pairs
 from dpsieve.errors import DpsieveError, InvalidValue, NotCertified
+from dpsieve.jobs.key_columns import describe_rows
 from dpsieve.jobs.preview import Preview, noise_by_bound
 from dpsieve.jobs.request import Goal, Method, ReleaseRequest, document
 from dpsieve.jobs.run import Plan, run
@@ -91,7 +92,7 @@ def release(
     """
     request = TableRequest.of(locals())
     plan = plan_release(request, Table.of(data, table, engine, request.allow_null_units, progress))
-    return run(plan, ledger=ledger, note=note, source=source)
+    return run(plan, ledger=ledger, note=note, source=source, notes=describe_rows(request.rows))
 
 
 def plan_release(request: ReleaseRequest, table: Table | None) -> Plan[Any, Release]:
@@ -226,8 +227,9 @@ def _notes(request: ReleaseRequest, contribution: str, reason: str, sizes: Sizes
 
 
 def _find_first(
-    request: ReleaseRequest, mechanism: Composed, sizes: Sizes | None, pairs: Pairs, source: Source
-) -> Release:
+    request: ReleaseRequest, mechanism: Composed, sizes: Sizes | None, pairs: Pairs, source: Source,
+    why: str = _FOUND_FIRST,
+) -> Release:  # fmt: skip
     """Find keys with what units do not need for counts, and count them; see `discovery.divided_units`."""
     last: object = mechanism.last
     assert isinstance(last, DividedUnits)
@@ -235,7 +237,7 @@ def _find_first(
         mechanism.certify()
     with timed("draw"):
         keys, outcome = last.find(pairs, source)
-    notes = Notes(str(Contribution(last.max_keys)), _FOUND_FIRST)
+    notes = Notes(str(Contribution(last.max_keys)), why)
     if sizes is not None:
         notes = _notes(request, str(Contribution(last.max_keys)), _FOUND_FIRST, sizes, last.max_keys)
     hint = hint_for(keys.num_rows, notes.coverage, request, 1, last.half_reported)
@@ -308,38 +310,66 @@ def _plan_two_steps(request: ReleaseRequest, table: Table | None) -> Plan[Any, R
     """Return the plan that finds keys with a part of the budget and counts them, each unit in a given number of them.
 
     The median number of keys per unit is an output by which an adversary could choose among mechanisms, so the cost is
-    the guarantee of the whole. See `discovery.find_then_count`.
+    the guarantee of the whole. It chooses between `discovery.find_then_count` and, where this has less noise and finds
+    rarer keys, `discovery.divided_units` with the rest of epsilon. For that, half of the units hold no more keys than
+    the median t: a key needs at most twice as many units as if all held t.
     """
     check_budget(request.epsilon, request.delta)
+    keys = request.contribution.keys
     median = TypicalSize.within(request.epsilon, keys_seen(request), unit=request.unit)
-    delta = median.delta_left(request.epsilon, request.delta)
+    delta, left = median.delta_left(request.epsilon, request.delta), remaining(request.epsilon, median.epsilon)
 
     share = SHARE_FOR_KEYS if request.goal == "counts" else USUAL_SHARE
 
-    def choose(typical: int) -> FindThenCount:
+    def two_steps(typical: int) -> FindThenCount:
         mechanism = counting(request, request.epsilon, delta, typical, share)
         if mechanism.steepness > steepest(request.epsilon, request.delta):
-            mechanism = counting(request, remaining(request.epsilon, median.epsilon), delta, 1, share)
+            mechanism = counting(request, left, delta, 1, share)
         return mechanism
 
     def compose(mechanism: FindThenCount) -> Composed:
         return Composed(request.epsilon, request.delta, (Use(median), Use(mechanism)))
 
+    divided = None
+    if request.goal == "counts" and keys >= FOUND_FIRST[0] and not request.way and not request.report_coverage:
+        with contextlib.suppress(InvalidValue):  # this budget has no room for it, which depends on public numbers only
+            divided = dividing(request, left, keys, (median,))
+
+    def lower_noise(typical: int, gaussian: FindThenCount) -> float:
+        """Return the deviation of divided units if it is lower, and they find rarer keys; else 0."""
+        if divided is None or typical >= keys:
+            return 0.0
+        last = cast(DividedUnits, divided.last)
+        half = 2 * last.half_reported() * typical * (keys - 1) / (keys - typical)
+        rarer = half < gaussian.selector.users_needed(typical)  # type: ignore[attr-defined]
+        return last.deviation if rarer and last.deviation < gaussian.scale(keys) else 0.0
+
     def finish(pairs: Pairs, source: Source) -> Release:
-        return _publish_counted(request, compose(choose(median.draw(pairs.sizes, source))), pairs, source)
+        typical = median.draw(pairs.sizes, source)
+        gaussian = two_steps(typical)
+        if divided is None or not (deviation := lower_noise(typical, gaussian)):
+            return _publish_counted(request, compose(gaussian), pairs, source)
+        why = f"{_FOUND_FIRST}, with noise of {deviation:.3g} rather than {gaussian.scale(keys):.3g}"
+        return _find_first(request, divided, None, pairs, source, why)
+
+    def rehearse(pairs: Pairs, source: Source) -> None:
+        finish(pairs.make_dummy(), source)
+        if divided is not None:
+            _find_first(request, divided, None, pairs.make_dummy(), source)
 
     def read(source: Source) -> Pairs:
         assert table is not None
         return table.pairs(request.columns, ALL_KEYS, source)
 
-    typical = choose(1)
+    typical = two_steps(1)
     promise = compose(typical).guarantee
 
     def describe() -> Preview:
-        noise = f"counts get noise of standard deviation {typical.scale(request.contribution.keys):.3g}"
-        return Preview(promise, "auto", _TWO_STEPS, f"{_counted_in(request.contribution.keys)}; {noise}")
+        noise = f"counts get noise of standard deviation {typical.scale(keys):.3g}"
+        if deviation := lower_noise(1, typical):
+            noise += f", or {deviation:.3g} where most units hold few keys"
+        return Preview(promise, "auto", _TWO_STEPS, f"{_counted_in(keys)}; {noise}")
 
-    rehearse = lambda pairs, source: finish(pairs.make_dummy(), source)  # noqa: E731
     return Plan(promise, read, finish, rehearse, check_columns(request, table), describe)
 
 

@@ -53,8 +53,9 @@ AROUND = {
 
 
 def argument(
-    text: str, default: Any = MISSING, *, choices: Any = None, alias: str = "", form: str = "", option: bool = True
-) -> Any:
+    text: str, default: Any = MISSING, *, choices: Any = None, alias: str = "", form: str = "", option: bool = True,
+    python: str = "",
+) -> Any:  # fmt: skip
     """Return a field of a request with its description.
 
     Args:
@@ -64,18 +65,18 @@ def argument(
         alias: a short form of its option on the command line.
         form: how its value is typed there, such as 'LOW,HIGH'.
         option: whether the command line has it.
+        python: what the docstring adds, such as how a dict is passed.
     """
     values = get_args(choices) or tuple(choices or ())
-    return field(
-        default=default, metadata={"help": text, "choices": values, "alias": alias, "form": form, "option": option}
-    )
+    metadata = {"help": text, "choices": values, "alias": alias, "form": form, "option": option, "python": python}
+    return field(default=default, metadata=metadata)
 
 
 def document(request: "type[Request]") -> Callable[[_F], _F]:
     """Return a decorator that replaces the line '[arguments]' of a docstring by the Args section of a request."""
 
     def add(function: _F) -> _F:
-        known = AROUND | {field.name: field.metadata["help"] for field in fields(request)}
+        known = AROUND | {each.name: each.metadata["help"] + each.metadata["python"] for each in fields(request)}
         names = [name for name in inspect.signature(function).parameters if name in known]
         lines = ["    Args:"]
         for name in names:
@@ -152,12 +153,14 @@ class KeyRequest(Request):
     rows: ClassVar["RowExpressions | None"] = None
 
     key: tuple[str, ...] = argument(
-        "the column to publish, or several. Rows with a null key are left out. A dict such as {'day': "
-        "\"date_trunc('day', ts)\", 'country': 'country'} derives columns by SQL expressions of one row.",
-        form="COLUMN",
+        "the column to publish, or several. Rows with a null key are left out.", form="COLUMN",
+        python=" A dict such as {'day': \"date_trunc('day', ts)\", 'country': 'country'} derives columns by SQL "
+        "expressions of one row.",
     )  # fmt: skip
     where: str | None = argument(
-        "the condition on a row under which it counts, in SQL, such as \"country = 'DE'\".", None, form="SQL"
+        "the condition on a row under which it counts, in SQL, such as \"country = 'DE'\". It is published too.",
+        None,
+        form="SQL",
     )
     max_keys_per_unit: Any = argument("the number of keys that a unit may add.", 1, alias="max-keys")
     min_units: int = argument(

@@ -9,7 +9,7 @@ budget, and nothing is drawn that was not paid for.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -55,9 +55,10 @@ class Plan(Generic[Data, Published]):
 
 
 def run(
-    plan: Plan[Any, Published], *, ledger: AnyLedger = None, note: str = "", source: Source | None = None
-) -> Published:
-    """Read, charge and finish a plan, and return its publication with the number of the ledger entry."""
+    plan: Plan[Any, Published], *, ledger: AnyLedger = None, note: str = "", source: Source | None = None,
+    notes: Mapping[str, str] = {},
+) -> Published:  # fmt: skip
+    """Read, charge and finish a plan, and return its publication with further notes and the number of the entry."""
     randomness, book = resolve(source), open_ledger(ledger, note)
     if book is not None:
         book.check(plan.cost, note)  # refuse before the work, not after it
@@ -67,7 +68,7 @@ def run(
             stack.enter_context(data)
         cost = plan.cost if plan.final_cost is None else plan.final_cost(data)
         with charge(cost, book, note, lambda: plan.rehearse(data, resolve(None))) as entry:
-            publication = plan.finish(data, randomness).charged_as(entry, note, utc_now()[:10])
+            publication = plan.finish(data, randomness).charged_as(entry, note, utc_now()[:10]).with_notes(**notes)
             log.info("mechanism: %s", publication.mechanism.last.name)
     return publication
 

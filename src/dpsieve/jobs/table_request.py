@@ -19,14 +19,14 @@ class TableRequest(ReleaseRequest):
     """Keys with their counts, totals and means."""
 
     sums: Any = argument(
-        "columns to add up per key, with bounds of what one unit adds to one key, such as {'price': (0, 200)}: the sum "
-        "of its rows of that key is clipped to them. 'auto' chooses the bounds privately, for 2 % of epsilon.",
-        None, alias="sum", form="COLUMN:LOW:HIGH",
+        "columns to add up per key, with bounds of what one unit adds to one key: the sum of its rows of that key is "
+        "clipped to them. 'auto' chooses the bounds privately, for 2 % of epsilon.",
+        None, alias="sum", form="COLUMN:LOW:HIGH", python=" Pass a dict such as {'price': (0, 200)}.",
     )  # fmt: skip
     means: Any = argument(
-        "columns to average per key, with bounds, such as {'rating': (1, 5)}: the mean over units of each unit's own "
-        "mean in that key, which is clipped to them; or 'auto'.",
-        None, alias="mean", form="COLUMN:LOW:HIGH",
+        "columns to average per key, with bounds: the mean over units of each unit's own mean in that key, which is "
+        "clipped to them; or 'auto'.",
+        None, alias="mean", form="COLUMN:LOW:HIGH", python=" Pass a dict such as {'rating': (1, 5)}.",
     )  # fmt: skip
     rest: bool = argument(
         "also publish how many pairs of units and keys are not in the table, and their totals: 2 % of epsilon.", False
@@ -61,13 +61,8 @@ class TableRequest(ReleaseRequest):
 
         table_names(self.totals, self.key)
         first = self.totals[0].argument
-        others = {
-            "method": self.method != "auto",
-            "scheme": self.scheme is not None,
-            "sample_size": self.sample_size is not None,
-            "max_rows_per_key": self.max_rows_per_key != 1,
-        }
-        for name in [name for name, is_passed in others.items() if is_passed]:
+        usual = {"method": "auto", "scheme": None, "sample_size": None, "max_rows_per_key": 1}
+        for name in [name for name, value in usual.items() if getattr(self, name) != value]:
             raise InvalidValue(f"{first} does not work with {name}. Leave out one of them.", argument=first)
         taken = {*self.privacy_unit, *self.key}
         for total in self.totals:
@@ -94,7 +89,7 @@ def parse_totals(name: str, texts: list[str] | None) -> dict[str, Any] | None:
             try:
                 bounds = float(first), float(last)
             except ValueError:
-                raise InvalidType(f"--{name} is not a column with two bounds. {fix}") from None
+                column = ""
         if not column:
             raise InvalidType(f"--{name} is not a column with two bounds. {fix}")
         if column in found:

@@ -112,9 +112,7 @@ class _Budget:
             return _Way((Use(key_totals(each, 0.0, totals, unit=request.unit), keys),), keys, "all keys are listed")
         share = share_of_keys(keys, self.left, request.delta)
         one = key_totals(share.epsilon, share.delta, totals, min_units=request.min_units, unit=request.unit)
-        half = one.frequency_at(0.5)
-        words = f"counts and totals share one noise; it reports a key of frequency {half:,} half of the time"
-        return _Way((Use(one, keys),), keys, words)
+        return _Way((Use(one, keys),), keys, f"counts and totals share one noise; it reports {_described(one, keys)}")
 
     def two_steps(self, keys: int | None, totals: Totals, typical: int, share: float = USUAL_SHARE) -> _Way:
         """Return selection, then Gaussian noise; the number of keys is chosen privately where it is None."""
@@ -139,32 +137,29 @@ class _Budget:
             return now
         first, second = _cost(now, request.goal), _cost(later, request.goal)
         if first <= second:
-            return now._replace(reason=f"{now.reason}; {_compared(now, later)} in two steps")
-        return later._replace(reason=f"{later.reason}; {_compared(later, now)} at once")
+            return now._replace(reason=f"{now.reason}; in two steps {_described(later.mechanism, keys)}")
+        words = f"reports {_described(later.mechanism, keys)}; at once {_described(now.mechanism, keys)}"
+        return later._replace(reason=f"{later.reason}; it {words}")
 
 
-def _errors(way: _Way) -> tuple[float, float]:
+def _errors(mechanism: Mechanism, keys: int) -> tuple[float, float]:
     """Return the frequency that is published half of the time, and the deviation of a centred sum in half widths."""
-    mechanism = way.mechanism
     if isinstance(mechanism, FindThenMeasure):
-        half = mechanism.selector.users_needed(min(way.keys, mechanism.max_keys))  # type: ignore[attr-defined]
-        return half, mechanism.scale(way.keys)
+        half = mechanism.selector.users_needed(min(keys, mechanism.max_keys))  # type: ignore[attr-defined]
+        return half, mechanism.scale(keys)
     assert isinstance(mechanism, KeyTotals)
     return mechanism.frequency_at(0.5), mechanism.deviation
 
 
 def _cost(way: _Way, goal: str) -> float:
     """Return what the better way for a goal has less of; see the head."""
-    half, deviation = _errors(way)
+    half, deviation = _errors(way.mechanism, way.keys)
     return {"keys": half, "counts": deviation}.get(goal, half * deviation)
 
 
-def _compared(best: _Way, other: _Way) -> str:
-    halves, deviations = zip(*map(_errors, (best, other)), strict=True)
-    words = (
-        f"half of the keys of frequency {halves[0]:,.0f} are published, with noise of {deviations[0]:,.3g} half widths"
-    )
-    return f"{words} on a total; of frequency {halves[1]:,.0f} with {deviations[1]:,.3g}"
+def _described(mechanism: Mechanism, keys: int) -> str:
+    half, deviation = _errors(mechanism, keys)
+    return f"a key of frequency {half:,.0f} half of the time, with noise of {deviation:,.3g} half widths on each total"
 
 
 def _with_epsilon(request: TableRequest, epsilon: float) -> TableRequest:
@@ -182,7 +177,8 @@ def plan_totals(request: TableRequest, table: Table | None) -> Plan[Any, Release
     check_budget(budget.left, request.delta or 1e-9)
     supports_pairs = table is None or table.engine.supports_pairs
     _check_support(request, budget, supports_pairs)
-    given = tuple(total if isinstance(total, Total) else _stand_in(total) for total in request.totals)
+    # Where bounds are to be chosen, any will do: only the noise is looked at.
+    given = tuple(t if isinstance(t, Total) else Total(t.column, t.statistic, 0.0, 1.0, 0.0) for t in request.totals)
     keys = request.contribution.keys
     way = None if request.chooses_bound else budget.better(keys, given, supports_pairs=supports_pairs)
     needs_pairs = bool(budget.picks) or (way is not None and isinstance(way.mechanism, FindThenMeasure))
@@ -245,11 +241,6 @@ def _check_support(request: TableRequest, budget: _Budget, supports_pairs: bool)
                            "Leave it out, or use another engine.", argument="rest")  # fmt: skip
 
 
-def _stand_in(total: RawTotal) -> Total:
-    """Return a total with any bounds, where only the noise is looked at."""
-    return Total(total.column, total.statistic, 0.0, 1.0, 0.0)
-
-
 def _dummy(data: CountedByBound, totals: int, request: TableRequest) -> Pairs:
     """Return one unit with one key for a rehearsal, or with every key of a public list."""
     pairs = data.pairs.make_dummy() if isinstance(data, FromPairs) else Pairs.of([["a key"]])
@@ -309,8 +300,9 @@ def _publish(
 ) -> Release:
     """Draw from true data that is paid for, and return the release."""
     composed, request = budget.compose(way, totals), budget.request
-    words, others = str(Contribution(way.keys)), None
+    words, others, sizes = str(Contribution(way.keys)), None, sizes if request.report_coverage else None
     if isinstance(way.mechanism, FindThenMeasure):
+        sizes = None  # of all keys
         pairs = data.read_pairs()
         found = way.mechanism.find(pairs, source)
         keys, outcome, bound = found.keys, found.outcome, found.keys_per_unit
@@ -326,15 +318,11 @@ def _publish(
             keys, outcome, others = counted.draw_with_rest(composed, source)
     if others is not None:
         outcome = _with_rest(composed, others, totals, outcome, source)
-    coverage = sizes.kept(way.keys) if sizes is not None and request.report_coverage and not _finds(way) else None
+    coverage = None if sizes is None else sizes.kept(way.keys)
     words += ", chosen privately" if request.chooses_bound else ""
     words += UNSTATED if request.report_coverage and coverage is None else ""
     notes = Notes(words if request.privacy_unit else "", way.reason, coverage=coverage)
     return release_of(composed, keys, outcome, notes=notes, source=source)
-
-
-def _finds(way: _Way) -> bool:
-    return isinstance(way.mechanism, FindThenMeasure)
 
 
 def _with_rest(composed: Composed, others: Counted, totals: Totals, outcome: Outcome, source: Source) -> Outcome:
@@ -347,25 +335,20 @@ def _with_rest(composed: Composed, others: Counted, totals: Totals, outcome: Out
 
 def _describe(budget: _Budget, way: _Way, totals: Totals, promise: Guarantee) -> Preview:
     """Return the preview: the noise of totals and means beside that of counts."""
-    request, mechanism = budget.request, way.mechanism
-    details: list[tuple[str, str]] = []
-    keys = "1 key" if way.keys == 1 else f"{way.keys:,} keys"
-    when = f" with at most {keys} per unit" if request.chooses_bound else ""
+    request, mechanism, details = budget.request, way.mechanism, list[tuple[str, str]]()
+    when = f" with at most {way.keys:,} key{'s' * (way.keys > 1)} per unit" if request.chooses_bound else ""
+    deviation = _errors(mechanism, way.keys)[1] if totals else 0.0
     for i, total in enumerate(totals):
         name = f"{total.statistic} of {total.column!r}"
         if i in budget.picks:
-            details.append(
-                (name, f"bounds are chosen privately, for {SHARE_FOR_BOUNDS:.0%} of epsilon".replace("%", " %"))
-            )
+            details.append((name, f"bounds are chosen privately, for {100 * SHARE_FOR_BOUNDS:g} % of epsilon"))
             continue
-        deviation = _errors(way)[1]
         noise = f"{deviation * math.hypot(total.half_width, total.centre):,.4g} on each total"
         if total.statistic == "mean":
             noise = f"about {deviation * total.half_width:,.3g} / (number of units) on each mean"
-        noise = f"noise of standard deviation {noise}"
-        details.append((name, f"bounds {total.low:g} to {total.high:g}: {noise}{when}"))
+        details.append((name, f"bounds {total.low:g} to {total.high:g}: noise of standard deviation {noise}{when}"))
     if request.rest:
-        details.append(("the rest", f"one row, for {SHARE_FOR_REST:.0%} of epsilon".replace("%", " %")))
+        details.append(("the rest", f"one row, for {100 * SHARE_FOR_REST:g} % of epsilon"))
     words = "chosen privately" if request.chooses_bound else str(Contribution(way.keys))
     seen = Preview(promise, mechanism.name, way.reason, words, details=tuple(details))
     if isinstance(mechanism, ReportedCounts) and not request.chooses_bound:  # a rest without totals

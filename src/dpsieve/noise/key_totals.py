@@ -27,7 +27,7 @@ given a report, is at most 5 % for common keys, and below that for keys whose re
 from dataclasses import KW_ONLY, dataclass, field
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -223,13 +223,13 @@ class KeyTotals(Counting, Reader):
 
     def interval(self, tokens: ArrayLike, level: float = 0.95) -> tuple[Ints, Ints]:
         """Return a confidence interval for the count behind each token, given that the key is published."""
-        windows = _windows(self.scale, self.threshold, self.dimensions, level)
+        lower, upper, end = _windows(self.scale, self.threshold, self.dimensions, level)
         steps = check_tokens(tokens) - GRID * self.shift
         half = cube_half_width(self.dimensions, 0.0, level) * self.scale
         low, high = np.ceil((steps - half) / GRID), np.floor((steps + half) / GRID)
-        near = steps < windows.end
-        low[near] = np.searchsorted(windows.upper, steps[near], side="left") + 1
-        high[near] = np.searchsorted(windows.lower, steps[near], side="right")
+        near = steps < end
+        low[near] = np.searchsorted(upper, steps[near], side="left") + 1
+        high[near] = np.searchsorted(lower, steps[near], side="right")
         least = 0 if self.reports_all else 1
         low, high = np.maximum(low, least), np.maximum(high, least)
         return low.astype(np.int64) + self.shift, np.maximum(low, high).astype(np.int64) + self.shift
@@ -276,18 +276,11 @@ def _above(x: Floats, dimensions: int) -> Floats:
     return np.asarray(np.where(x > 0, tail, 1 - tail))
 
 
-class _Windows(NamedTuple):
-    """Between which tokens a count of 1, 2, ... is with this level, given a report, below the token `end`."""
-
-    lower: Floats
-    upper: Floats
-    end: float
-
-
 @lru_cache(maxsize=16)
-def _windows(scale: float, threshold: int, dimensions: int, level: float) -> _Windows:
+def _windows(scale: float, threshold: int, dimensions: int, level: float) -> tuple[Floats, Floats, float]:
+    """Return between which tokens a count of 1, 2, ... is with this level, given a report, and up to which token."""
     if not threshold:
-        return _Windows(np.empty(0), np.empty(0), -np.inf)
+        return np.empty(0), np.empty(0), -np.inf
     counts = np.arange(1, int((threshold + 2 * _FARTHEST * scale) / GRID) + 2, dtype=np.float64)
     grid = np.linspace(-_FARTHEST, 4 * _FARTHEST, 200_001)
     tails = np.log(np.maximum(_above(grid, dimensions), 1e-300))
@@ -296,4 +289,4 @@ def _windows(scale: float, threshold: int, dimensions: int, level: float) -> _Wi
     tail = (1 - level) / 2
     lower, upper = (np.interp(-(first + np.log(share)), -tails, grid) for share in (1 - tail, tail))
     end = threshold + _FARTHEST * scale
-    return _Windows(lower * scale + GRID * counts, upper * scale + GRID * counts, end)
+    return lower * scale + GRID * counts, upper * scale + GRID * counts, end

@@ -45,7 +45,7 @@ LARGEST_STEPS = 1 << 58
 MOST_TOTALS = 16
 _BITS, _ROWS_BEYOND = 50, 256
 _SMALLEST, _LARGEST = 1e-12, 1e15
-_BOUNDS = "Pass bounds from public knowledge such as (0, 200), or 'auto'"
+_BOUNDS = "Pass two numbers from public knowledge, such as 0 and 200, or 'auto'"
 _FINER, _HIGHEST = 20, 38  # bits of a step, and of the largest number, while bounds are not known yet
 
 Statistic = Literal["sum", "mean"]
@@ -100,8 +100,8 @@ class Total(Checked):
         low, high: the bounds of what one unit adds to one key, or of its mean there.
         clipped: the share of units beyond the bounds, at most, where these were chosen privately; else None.
 
-    >>> Total("rating", "mean", 1, 5).centre, Total("price", "sum", 0, 200).names
-    (3.0, ('price_sum', 'price_low', 'price_high'))
+    >>> Total("rating", "mean", 1, 5).centre
+    3.0
     """
 
     column: Annotated[str, _printable]
@@ -118,12 +118,12 @@ class Total(Checked):
             raise type(error)(f"bounds of column {self.column!r}: {error}", argument=argument) from None
         if self.clipped is not None:
             validate.between("clipped", self.clipped, 0.0, 1.0, hint="Pass a share, or None.")
-        wrong = f"{argument}[{self.column!r}]=({self.low:g}, {self.high:g})"
+        wrong = f"bounds of column {self.column!r}, {self.low:g} and {self.high:g}"
         if not self.low < self.high:
             why = "are equal" if self.low == self.high else "are in the wrong order"
-            raise InvalidValue(f"{wrong}: bounds {why}. {_BOUNDS}, the lower one first.", argument=argument)
+            raise InvalidValue(f"{wrong}, {why}. {_BOUNDS}, the lower one first.", argument=argument)
         if self.largest < _SMALLEST or self.high - self.low < self.largest * 2.0**-24:
-            raise InvalidValue(f"{wrong}: bounds are too close. {_BOUNDS}, further apart.", argument=argument)
+            raise InvalidValue(f"{wrong}, are too close. {_BOUNDS}, further apart.", argument=argument)
 
     @property
     def argument(self) -> str:
@@ -171,11 +171,6 @@ class Total(Checked):
         moved = np.where(missing, 0.0, values) - self.low * self.steps_per_unit
         grid = np.floor(np.clip(moved * self.per_step, 0, GRID) + 0.5).astype(np.int64)
         return np.where(missing, self.missing, grid) if missing.any() else grid
-
-    @property
-    def names(self) -> tuple[str, str, str]:
-        """The names of its columns in a table where no other total is of the same column."""
-        return f"{self.column}_{self.statistic}", f"{self.column}_low", f"{self.column}_high"
 
     def __str__(self) -> str:
         chosen = (
@@ -257,7 +252,7 @@ def _total(column: str, kind: Any, bounds: Any) -> AnyTotal:
     if isinstance(bounds, str) and bounds == "auto":
         return RawTotal(column, kind)
     if not isinstance(bounds, tuple | list) or len(bounds) != 2:
-        raise InvalidType(f"{argument}[{column!r}] must be two numbers, or 'auto'. {_BOUNDS}.", argument=argument)
+        raise InvalidType(f"bounds of column {column!r} must be two numbers, or 'auto'. {_BOUNDS}.", argument=argument)
     return Total(column, kind, *bounds)
 
 

@@ -72,9 +72,10 @@ class Notes:
         entry: the number of the ledger entry that was charged; None where there was none.
         rarer: where few keys were reported, how to report rarer ones.
         purpose, date: the note of that entry and its day; empty where there was none.
+        where, derived: the condition on a row under which it counted, and the expressions of derived keys, in SQL.
     """
 
-    omitted: ClassVar[tuple[str, ...]] = ("purpose", "date")  # from the saved form where they are empty
+    omitted: ClassVar[tuple[str, ...]] = ("purpose", "date", "where", "derived")  # from the saved form, if empty
 
     contribution: str = ""
     reason: str = ""
@@ -83,22 +84,25 @@ class Notes:
     rarer: str = field(default="", kw_only=True)
     purpose: str = field(default="", kw_only=True)
     date: str = field(default="", kw_only=True)
+    where: str = field(default="", kw_only=True)
+    derived: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         if self.coverage is not None and not isinstance(self.coverage, Coverage):
             raise InvalidType(f"coverage must be Coverage(...) or None, not {type(self.coverage).__name__}.")
         if self.entry is not None:
             validate.whole("entry", self.entry, low=1, hint="Pass the number of an entry of a ledger, or None.")
-        for name in ("contribution", "reason", "rarer", "purpose", "date"):
+        for name in ("contribution", "reason", "rarer", "purpose", "date", "where", "derived"):
             value = getattr(self, name)
             if not isinstance(value, str) or len(value) > _LONGEST or not value.isprintable():
                 raise InvalidType(f"{name} must be text of at most {_LONGEST:,} characters, all printable.")
 
     @property
     def bounded(self) -> str:
-        """The bound on a unit's rows and its coverage, as a sentence; empty if nothing is bounded."""
+        """The condition on rows, the bound on a unit's rows and its coverage, as sentences; empty if there is none."""
         coverage = "" if self.coverage is None else f": {self.coverage}"
-        return f"A unit adds {self.contribution}{coverage}." if self.contribution else ""
+        rows = f"Rows count where {self.where}. " if self.where else ""
+        return rows + (f"A unit adds {self.contribution}{coverage}." if self.contribution else "")
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
