@@ -17,8 +17,9 @@ from dpsieve.accounting.products import steepest
 from dpsieve.engines.true_data import FromPairs, Pairs
 from dpsieve.errors import BudgetExceeded, DpsieveError
 from dpsieve.jobs.discover import plan_top_k
+from dpsieve.jobs.key_set_request import TopKRequest
 from dpsieve.jobs.release import plan_release
-from dpsieve.jobs.request import ReleaseRequest, TopKRequest
+from dpsieve.jobs.request import ReleaseRequest
 from dpsieve.papers.missing_mass import policies
 from dpsieve.testing import insecure_source
 from dpsieve.validate import SelectorName

@@ -6,7 +6,8 @@ import pytest
 
 import dpsieve as ds
 from dpsieve.errors import DpsieveError, InvalidType
-from dpsieve.jobs.request import CountsRequest, DiscoverRequest, ReleaseRequest
+from dpsieve.jobs.key_set_request import DiscoverRequest
+from dpsieve.jobs.request import CountsRequest, ReleaseRequest
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-8}
 LOG = pa.table({"user": range(900), "drink": ["tea"] * 600 + ["milk"] * 300})

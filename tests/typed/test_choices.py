@@ -15,6 +15,7 @@ import pytest
 
 import dpsieve as ds
 from dpsieve.jobs import collect, discover, numbers, release
+from dpsieve.jobs.key_set_request import DiscoverRequest, HittingSetRequest, TopKRequest
 from dpsieve.jobs.number_request import (
     DistributionRequest,
     HeavyHittersRequest,
@@ -23,7 +24,6 @@ from dpsieve.jobs.number_request import (
     QuantileRequest,
     SumRequest,
 )
-from dpsieve.jobs.request import DiscoverRequest, HittingSetRequest, TopKRequest
 from dpsieve.jobs.table_request import TableRequest
 from dpsieve.types import Floats
 

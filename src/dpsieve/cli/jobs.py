@@ -10,7 +10,7 @@ import typer
 
 from dpsieve.cli.command import Command, Group
 from dpsieve.cli.output import finish, reserve, show_preview, show_progress
-from dpsieve.jobs import number_request, request
+from dpsieve.jobs import key_set_request, number_request, request
 from dpsieve.jobs.table_request import TableRequest
 
 from dpsieve.cli.options import (  # isort: skip
@@ -43,19 +43,19 @@ JOBS = {
         "events.parquet --key query --privacy-unit user_id --epsilon 1 --delta 1e-8 --out published",
     ),
     "discover": Job(
-        request.DiscoverRequest,
+        key_set_request.DiscoverRequest,
         "discover.discover",
         "Publish which keys occur in a table, and nothing else about them.",
         "events.parquet --key query --privacy-unit user_id --epsilon 1 --delta 1e-8 --out published",
     ),
     "top-k": Job(
-        request.TopKRequest,
+        key_set_request.TopKRequest,
         "discover.top_k",
         "Publish the k keys that most units hold, the most common first.",
         "events.parquet --key query --privacy-unit user_id --epsilon 1 --delta 1e-8 --k 100",
     ),
     "hitting-set": Job(
-        request.HittingSetRequest,
+        key_set_request.HittingSetRequest,
         "discover.hitting_set",
         "Publish k keys such that most units hold at least one of them, the one that adds most units first.",
         "events.parquet --key query --privacy-unit user_id --epsilon 1 --delta 1e-8 --k 20",

@@ -19,9 +19,10 @@ from dpsieve.discovery.selector import Selector, WeightSelector
 from dpsieve.engines.engine import Engine
 from dpsieve.engines.true_data import Counted, Pairs
 from dpsieve.jobs.key_columns import describe_rows
+from dpsieve.jobs.key_set_request import DiscoverRequest, HittingSetRequest, TopKRequest
 from dpsieve.jobs.preview import Preview
 from dpsieve.jobs.release import plan_release
-from dpsieve.jobs.request import DiscoverRequest, HittingSetRequest, TopKRequest, document
+from dpsieve.jobs.request import document
 from dpsieve.jobs.run import Plan, run
 from dpsieve.jobs.table import ALL_KEYS, Table, check_columns
 from dpsieve.privacy.guarantee import Contribution, Guarantee
