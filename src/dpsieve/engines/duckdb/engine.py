@@ -187,8 +187,7 @@ class DuckDB(Engine):
                 scan.columns[total.column].check_number(texts=is_text(source), argument=total.argument)
             with _listed(task, scan, connection) as listed:
                 job = Job(task, source, connection, scan, listed)
-                supports_loops = by_loops is not None and not task.columns.totals
-                loops = self._load_loops(scan) if supports_loops else None
+                loops = None if by_loops is None else self._load_loops(scan)
                 if by_loops is not None and loops is not None:
                     answer = run_loops(by_loops(loops), job)
                 if answer is None:

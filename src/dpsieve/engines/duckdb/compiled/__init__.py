@@ -49,12 +49,12 @@ def load_pair_loops() -> Any:
     """Return the module of loops over pairs in memory, or None where numpy takes their place."""
     if jit.how_to_compile() == "off":
         return None
-    starts, key_numbers = np.zeros(1, np.int64), np.empty(0, np.int32)
+    starts, key_numbers, added = np.zeros(1, np.int64), np.empty(0, np.int32), np.empty((0, 0))
     try:
         from dpsieve.engines.duckdb.compiled import pair_loops as loops
 
-        loops.count_keys(starts, key_numbers, 1, 0, 0, starts)
-        loops.first_keys(starts, key_numbers, 1, 0, 0, starts, key_numbers)
+        loops.count_keys(key_numbers, added, 0, 0, np.zeros((1, 0), np.int64))
+        loops.first_keys(starts, key_numbers, added, 1, 0, 0, starts, key_numbers, added)
         loops.sort_keys(starts, key_numbers, 0, 0)
     except Exception:  # as in `load_loops`
         return None

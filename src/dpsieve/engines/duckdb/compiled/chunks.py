@@ -18,15 +18,15 @@ from dpsieve.compiled.memory import copy, load_byte, load_half, load_word, store
 from dpsieve.engines.duckdb.compiled import numbering_loops
 from dpsieve.engines.duckdb.compiled.database import FIRST_FREE, GROW, MESSAGE, NUMBER, ROWS, TAKEN, address_of
 from dpsieve.engines.duckdb.compiled.numbering_loops import SCRATCH, combine, hash_word, ints_at, number, words_at
-from dpsieve.engines.duckdb.compiled.pair_loops import CHAIN, STORE, note, part_of
+from dpsieve.engines.duckdb.compiled.pair_loops import BYTES_OF_A_COLUMN, CHAIN, STORE, note, part_of
 
 _INT, _WORD = types.int64, ir.IntType(64)
 # The words of a frame: the addresses of the frames of units and of keys, or 0 for integers that need no number; the
-# columns with their hashes; the bits that DuckDB hashes of a unit that is an integer, and the hash of the salt; the
-# address of the chains of blocks, how many bits a part has, and the address of the store of blocks; and the frame that
-# must grow.
-UNITS, KEYS, UNIT_HASHES, KEY_HASHES, MASK, SALT, CHAINS, BITS, BLOCKS, WANTS, FIELDS = range(
-    FIRST_FREE, FIRST_FREE + 11
+# columns with their hashes; how many columns of values follow unit and key; the bits that DuckDB hashes of a unit that is
+# an integer, and the hash of the salt; the address of the chains of blocks, how many bits a part has, and the address of
+# the store of blocks; and the frame that must grow.
+UNITS, KEYS, UNIT_HASHES, KEY_HASHES, VALUES, MASK, SALT, CHAINS, BITS, BLOCKS, WANTS, FIELDS = range(
+    FIRST_FREE, FIRST_FREE + 12
 )
 
 # The words of an Arrow table: the number of the next piece; how many pieces and columns there are; the addresses of the
@@ -34,7 +34,7 @@ UNITS, KEYS, UNIT_HASHES, KEY_HASHES, MASK, SALT, CHAINS, BITS, BLOCKS, WANTS, F
 TAKEN_PIECES, PIECES, COLUMNS, PIECES_AT, COLUMNS_AT, TABLE = range(6)
 # The words of a column of a batch: the addresses of its bits of validity, or 0, of its values or the offsets of texts,
 # and of the texts; its first row; and the bytes of a value, or minus those of an offset.
-VALID, VALUES, BYTES, FIRST, WIDTH, COLUMN = range(6)
+VALID, PLAIN, BYTES, FIRST, WIDTH, COLUMN = range(6)
 
 
 def _external(name, signature):
@@ -201,10 +201,14 @@ def _append(chunk, frame, numbers, scratch):
     for i in range(count):
         unit = np.uint64(numbers[0, i])
         unit_hash = load_word(hashes + 8 * i) if hashes else combine(salt, hash_word(unit & mask))
-        while not note(chains, part_of(unit_hash, bits), unit, numbers[1, i], store):
+        place = note(chains, part_of(unit_hash, bits), unit, numbers[1, i], store)
+        while place == 0:
             frame[WANTS] = 0
             if not has_grown(frame):
                 return False
+            place = note(chains, part_of(unit_hash, bits), unit, numbers[1, i], store)
+        for c in range(frame[VALUES]):
+            store_word(place + BYTES_OF_A_COLUMN * c, load_word(column(chunk, 2 + c) + 8 * i))
     return True
 
 
@@ -214,7 +218,7 @@ def visit(info, chunk, result):
     frame, count = frame_of(info, FIELDS), rows_of(chunk)
     numbers, scratch = np.empty((2, count), np.int64), np.empty(SCRATCH, np.int64)
     lock(frame)
-    columns = max(2, frame[UNIT_HASHES] + 1, frame[KEY_HASHES] + 1)
+    columns = max(2 + frame[VALUES], frame[UNIT_HASHES] + 1, frame[KEY_HASHES] + 1)
     failed = not is_flat(chunk, columns) or has_null(chunk, 0) or has_null(chunk, 1)
     failed = failed or not _append(chunk, frame, numbers, scratch)
     unlock(frame)
@@ -253,9 +257,9 @@ def read_rows(info, chunk):
         vector, first, width = _vector(chunk, which), start + source[FIRST], source[WIDTH]
         target = _data(vector)
         if width > 0:
-            copy(target, source[VALUES] + width * first, width * count)
+            copy(target, source[PLAIN] + width * first, width * count)
         else:
-            _write_texts(target, source[VALUES], source[BYTES], first, count, -width)
+            _write_texts(target, source[PLAIN], source[BYTES], first, count, -width)
         if source[VALID] != 0:
             _allow_nulls(vector)
             valid = _validity(vector)

@@ -25,14 +25,14 @@ from dpsieve.display import log
 from dpsieve.types import Ints
 
 GROW, NUMBER, MESSAGE, TAKEN, ROWS, FIRST_FREE = range(6)  # the first words of a frame
-_BOOLEAN, _BIGINT, _UBIGINT, _VARCHAR = 1, 5, 9, 17
-_KINDS = {"BIGINT": _BIGINT, "UBIGINT": _UBIGINT, "VARCHAR": _VARCHAR}
+_BOOLEAN, _BIGINT, _UBIGINT, _DOUBLE, _VARCHAR = 1, 5, 9, 11, 17
+_KINDS = {"BIGINT": _BIGINT, "UBIGINT": _UBIGINT, "DOUBLE": _DOUBLE, "VARCHAR": _VARCHAR}
 _VISIT = "dpsieve_visit"
 _MOST_CHUNKS = 10_000
 # By type of Arrow: the type of DuckDB, and the bytes of a value, or minus those of an offset.
 _ARROW = {
     pa.int8(): (2, 1), pa.int16(): (3, 2), pa.int32(): (4, 4), pa.int64(): (_BIGINT, 8), pa.uint8(): (6, 1),
-    pa.uint16(): (7, 2), pa.uint32(): (8, 4), pa.string(): (_VARCHAR, -4), pa.large_string(): (_VARCHAR, -8),
+    pa.uint16(): (7, 2), pa.uint32(): (8, 4), pa.float32(): (10, 4), pa.float64(): (_DOUBLE, 8), pa.string(): (_VARCHAR, -4), pa.large_string(): (_VARCHAR, -8),
 }  # fmt: skip
 _NO_ROOM = ctypes.create_string_buffer(b"there is no room for more")
 _Address = ctypes.c_void_p
@@ -129,7 +129,7 @@ class OwnDatabase:
             return float(function("query_progress", _Progress)(self._connection).share)
 
     def register(self, name: str, table: pa.Table) -> None:
-        """Make a table of integers and texts known under this name; a query can read it once."""
+        """Make a table of numbers and texts known under this name; a query can read it once."""
         rows = ArrowRows(table, self.threads)
         self._alive += [rows]
         made = _Address(function("create_table_function", _Address)())
@@ -159,7 +159,7 @@ class OwnDatabase:
 
         Args:
             rows: the query.
-            arguments: expressions over its columns, with their types BIGINT, UBIGINT or VARCHAR.
+            arguments: expressions over its columns, with their types BIGINT, UBIGINT, DOUBLE or VARCHAR.
             visitor: takes three addresses, of what is known of the call, of a chunk of rows, and of its result.
             parts: the threads get them in turn.
         """
