@@ -109,7 +109,7 @@ def agree_with_sql() -> bool:
 
 def answer_or_none(answer: Callable[[], _T]) -> _T | None:
     """Return an answer of loops; None where they fail or give up."""
-    from dpsieve.engines.duckdb.compiled.database import Unavailable
+    from dpsieve.engines.duckdb.compiled.numbering import Unavailable
 
     try:
         return answer()

@@ -10,7 +10,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsieve.engines.duckdb.compiled import numbering_loops as loops
-from dpsieve.engines.duckdb.compiled.database import Unavailable
 from dpsieve.types import Ints, Words
 
 _FIRST_BYTES = 1 << 16
@@ -18,7 +17,20 @@ _LONGEST_COLUMN = _MOST_VALUES = 2**31 - 1
 _MERGED_AT_ONCE, _MERGE_BITS = 1 << 14, 8
 _GATHERED_AT_ONCE = 1 << 16
 _NOTHING = np.empty(0, np.uint64)
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array that loops read; one of Arrow is read-only too, so that they are compiled once."""
+    array.flags.writeable = False
+    return array
+
+
+_NO_VALUES, _NO_OFFSETS = _read_only(np.empty(0, np.uint64)), _read_only(np.empty(0, np.int32))
 Each = Callable[[Callable[[int], Any], Iterable[int]], list[Any]]  # calls a function with numbers, in several threads
+
+
+class Unavailable(Exception):
+    """What loops cannot do, or did not."""
 
 
 class Memory:
@@ -107,9 +119,20 @@ class Numbered:
     def __len__(self) -> int:
         return int(self.frame[loops.FOUND])
 
-    def grow(self) -> bool:
-        """Make room for another value; return whether that was possible."""
-        return self._more_values() if len(self) + 1 == len(self.words) else self._more_bytes()
+    def number(self, column: pa.Array, hashes: Words) -> Ints:
+        """Return the numbers of a column, of integers, or of texts with DuckDB's hashes of them."""
+        done, numbers = 0, np.empty(len(column), np.int64)
+        values, offsets, texts = _NO_VALUES, _NO_OFFSETS, 0
+        if self.texts is None:
+            values = column.to_numpy().view(np.uint64)
+        else:
+            _, starts, data = column.buffers()
+            offsets = np.frombuffer(starts, np.int32)[column.offset :]
+            texts = 0 if data is None else data.address
+        while (done := loops.number(done, values, offsets, texts, hashes, numbers, self.frame)) < len(column):
+            if not (self._more_values() if len(self) + 1 == len(self.words) else self._more_bytes()):
+                raise Unavailable
+        return _read_only(numbers)
 
     def _more_bytes(self) -> bool:
         """Add a block in which the next text has room."""

@@ -1,10 +1,10 @@
 """Compiled loops over (unit, key) pairs: collect them in parts by unit, bound each unit to its first keys, and count.
 
-A collected pair is the unit, an integer or the number of a text, in 8 bytes; the number of the key, in 4; and a float of
-8 bytes for each column that is added up. Each thread that reads rows collects pairs in blocks of memory, one chain of
-blocks for each part of the units, which fits into the cache of a core. A block is the address of the one before it in
-its chain, and then its units, its keys and each column of values. The parts are ranges of the hash that orders units,
-so parts whose units are sorted follow each other in order.
+A collected pair is the unit, an integer or the number of a text, in 8 bytes; the number of the key, in 4; and a float
+of 8 bytes for each column that is added up. Each thread that reads rows collects pairs in blocks of memory, one chain
+of blocks for each part of the units, which fits into the cache of a core. A block is the address of the one before it
+in its chain, and then its units, its keys and each column of values. The parts are ranges of the hash that orders
+units, so parts whose units are sorted follow each other in order.
 
 DuckDB's hash of unit and key, which orders the keys of a unit, is computed from those of the unit and of the key.
 
@@ -57,6 +57,26 @@ def note(chains, part, unit, key, store):
     store_half(place + _KEYS + 4 * fill, key)
     chains[part, FILL] = fill + 1
     return place + _VALUES + 8 * fill
+
+
+@jit(waits=False, nogil=True)
+def append(done, units, keys, hashes, values, mask, salt, bits, chains, store):
+    """Append rows from `done` on to their parts; return where it stopped, before the end without room.
+
+    Args:
+        hashes: DuckDB's hashes of units that are texts, or none.
+        values: a row for each column of numbers.
+        mask, salt: the bits that DuckDB hashes of a unit that is an integer, and its hash of the salt.
+    """
+    for i in range(done, len(units)):
+        unit = np.uint64(units[i])
+        unit_hash = hashes[i] if len(hashes) else combine(salt, hash_word(unit & mask))
+        place = note(chains, part_of(unit_hash, bits), unit, keys[i], store)
+        if place == 0:
+            return i
+        for c in range(len(values)):
+            store_word(place + _COLUMN * c, values[c, i])
+    return len(units)
 
 
 @jit(forceinline=True)
@@ -294,7 +314,9 @@ def _before(order, key, other_order, other_key, names, texts, blocks):
 
 @jit()
 def _quicksort(low, high, items, orders, keys, names, texts, blocks, salt, waiting):
-    """Sort items from `low` to `high` by their orders, ties by their keys; the longer part is pushed to the stack `waiting`, whose depth is then at most 64.
+    """Sort items from `low` to `high` by their orders, and ties by their keys.
+
+    The longer part is pushed to the stack `waiting`, whose depth is then at most 64.
 
     Someone may choose the order of keys with equal hashes. The pivot is secret, so no order takes much longer.
     """
