@@ -136,8 +136,8 @@ class Pairs:
             return self.filter(np.arange(len(self.key_numbers)) - np.repeat(self.starts[:-1], sizes) < most)
         starts = np.zeros(len(self.starts), np.int64)
         np.cumsum(np.minimum(sizes, most), out=starts[1:])
-        key_numbers, added = np.empty(int(starts[-1]), np.int32), np.empty((len(self._added), int(starts[-1])))
-        pairs, bounded = (self.starts, self.key_numbers, self._added), (starts, key_numbers, added)
+        key_numbers, added = np.empty(int(starts[-1]), np.int32), np.empty((len(self.added), int(starts[-1])))
+        pairs, bounded = (self.starts, self.key_numbers, self.added), (starts, key_numbers, added)
         self._in_ranges(lambda begin, stop: loops.first_keys(*pairs, most, begin, stop, *bounded), len(sizes))
         return Pairs(self.keys, starts, key_numbers, None if self.amounts is None else added, self.threads)
 
@@ -171,26 +171,29 @@ class Pairs:
 
     def counts(self, most: int | None = None) -> Ints:
         """Return the number of units of each key, or of those that have it among their first `most` keys."""
-        return replace(self, amounts=None)._numbers(most)[0]
+        counts: Ints = replace(self, amounts=None)._numbers(most)[0]
+        return counts
 
     def _numbers(self, most: int | None) -> Ints:
         """Return the counts of keys, and for each total the sums of what units add on the grid."""
         pairs = self if most is None else self.bound(most)
-        loops, names, added = pairs._loops(), self.keys.num_rows, pairs._added
+        loops, names, added = pairs._loops(), self.keys.num_rows, pairs.added
         if loops is not None:
             numbers = pairs._count(loops)
             if numbers.sum(axis=1).tolist() == [len(pairs.key_numbers), *added.sum(axis=1)]:
                 return numbers
             log.warning("compiled loops: the sums of keys are not those of their units; numpy counts instead")
         # The sums are whole numbers below 2^53.
-        return np.array([np.bincount(pairs.key_numbers, row, names) for row in (None, *added)]).astype(np.int64)
+        return np.array([np.bincount(pairs.key_numbers, row, names) for row in (None, *added)]).astype(
+            np.int64, copy=False
+        )
 
     def _count(self, loops: Any) -> Ints:
         """Return the same by compiled loops."""
 
         def count(begin: int, stop: int) -> Ints:
-            numbers = np.zeros((1 + len(self._added), names), np.int64)
-            loops.count_keys(self.key_numbers, self._added, begin, stop, numbers)
+            numbers = np.zeros((1 + len(self.added), names), np.int64)
+            loops.count_keys(self.key_numbers, self.added, begin, stop, numbers)
             return numbers
 
         names, pairs = self.keys.num_rows, len(self.key_numbers)
@@ -198,8 +201,8 @@ class Pairs:
         return reduce(_add, self._in_ranges(count, pairs, pairs // max(1, names)))
 
     @property
-    def _added(self) -> Floats:
-        """What each pair adds to each total."""
+    def added(self) -> Floats:
+        """What each pair adds to each total, without any where none was asked for."""
         return np.empty((0, len(self.key_numbers))) if self.amounts is None else self.amounts
 
     def _loops(self) -> Any:

@@ -169,10 +169,8 @@ def _bound_parts(
     """
     first, most, listed, totals = collected[0], task.contribution.keys, not len(keys.words), collected[0].totals
     counts: Ints = np.sum([part.counts for part in collected], axis=0)
-    if (
-        int(np.sort(counts)[-len(collected) :].sum()) * (_SCRATCH_OF_A_PAIR + 8 * (first.columns + len(totals)))
-        > memory
-    ):
+    each_takes = _SCRATCH_OF_A_PAIR + 8 * (first.columns + len(totals))
+    if int(np.sort(counts)[-len(collected) :].sum()) * each_takes > memory:
         raise Unavailable
     unit_side, key_side = (*units.describe(), first.salt_hash, first.mask), keys.describe()
     chains = np.array([part.chains.ctypes.data for part in collected])
