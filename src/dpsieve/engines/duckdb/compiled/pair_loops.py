@@ -110,7 +110,7 @@ def settle(part, chains, parts, units, keys, most, salt, totals, scratch):
     Args:
         chains: the addresses of the chains of each thread.
         parts: how many there are.
-        units, keys: what is known of them, see `pairs._Values`; each with the numbers of each thread.
+        units, keys: what is known of them, see `numbering.Values`; each with the numbers of each thread.
         most: the bound.
         salt: the key of hashes in tables.
         totals: what is added up, see `pairs.describe_totals`.
