@@ -54,7 +54,6 @@ def small_tables():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pairs, "_FIRST_VALUES", 1 << 4)
         patch.setattr(pairs, "_BLOCKS_AT_ONCE", 1 << 4)
-        patch.setattr(pairs, "_ROWS_AT_ONCE", 1 << 11)
         yield
 
 

@@ -276,8 +276,9 @@ def test_a_stream_that_breaks_leaves_all_to_sql(large, monkeypatch, batches, cap
             raise OSError("a row that is quoted")
         return real(part, batch)
 
-    real = pairs._Collected.append
-    monkeypatch.setattr(pairs._Collected, "append", append)
+    collected = pairs._Collected
+    real = collected.append
+    monkeypatch.setattr(collected, "append", append)
     counted = count(DuckDB(compiled_from=0, threads=2), large, salt=3).frequencies.sum()
     assert counted == count(DuckDB(compiled_from=None), large, salt=3).frequencies.sum()
     assert sum(read) < 800_000 and "OSError" in caplog.text and "quoted" not in caplog.text

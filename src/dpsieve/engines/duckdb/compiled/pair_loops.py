@@ -236,7 +236,8 @@ def emit(part, bits, kept, found, most, key_count, units, salt, scratch, sizes_t
         sizes_there[i] = sizes[u]
         for j in range(starts[u], starts[u] + sizes[u]):
             keys_there[place] = keys[j]
-            added_there[:, place] = added[:, j]
+            for t in range(len(added)):
+                added_there[t, place] = added[t, j]
             place += 1
             if not present[keys[j]]:
                 present[keys[j]] = True
@@ -275,7 +276,8 @@ def first_keys(starts, key_numbers, added, most, begin, stop, bounded_starts, bo
         first, place = starts[unit], bounded_starts[unit]
         for k in range(min(most, starts[unit + 1] - first)):
             bounded[place + k] = key_numbers[first + k]
-            bounded_added[:, place + k] = added[:, first + k]
+            for t in range(len(added)):
+                bounded_added[t, place + k] = added[t, first + k]
 
 
 @jit(waits=False, nogil=True)
