@@ -73,11 +73,15 @@ def test_the_switch_starts_nothing(setting, processes, monkeypatch):
     assert processes == []
 
 
-def test_nothing_is_started_where_the_cache_cannot_be_written(processes, cache, monkeypatch):
+def test_nothing_is_started_where_the_cache_cannot_be_written(processes, cache, monkeypatch, caplog):
+    """Otherwise the slower ways would be taken for ever, and nobody would know."""
     (cache / "a file").write_text("")
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(cache / "a file"))
-    background.start()
+    for _ in range(2):
+        background.start()
     assert processes == []
+    (said,) = caplog.messages
+    assert "cannot be kept" in said and "Set NUMBA_CACHE_DIR" in said
 
 
 def test_nothing_is_started_by_a_program_that_is_not_python(processes, monkeypatch):

@@ -21,14 +21,10 @@ from helpers.counting import count, named
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsieve.compiled.jit import callback
 from dpsieve.engines import DuckDB
 from dpsieve.engines.answers import run_query
-from dpsieve.engines.duckdb.compiled import database as own_database
 from dpsieve.engines.duckdb.compiled import numbering as text_blocks
 from dpsieve.engines.duckdb.compiled import pairs
-from dpsieve.engines.duckdb.compiled.chunks import answer, rows_of
-from dpsieve.engines.duckdb.compiled.database import FIRST_FREE
 from dpsieve.engines.duckdb.compiled.numbering import Blocks, Memory
 from dpsieve.engines.duckdb.compiled.numbering_loops import comes_before
 from dpsieve.errors import InvalidValue, UnreadableData
@@ -193,31 +189,7 @@ def test_where_memory_is_short_sql_takes_over(compiled_runs, tmp_path):
     assert compiled_runs == [None] and list(tmp_path.iterdir()) == []
 
 
-class Counting:
-    """A part that never grows."""
-
-    def __init__(self):
-        self.frame = np.zeros(FIRST_FREE, np.int64)
-
-    def grow(self):
-        return False
-
-
-@callback("void(int64, int64, int64)")
-def ends_early(info, chunk, result):
-    """Does what remains of a visit that an exception ends: DuckDB goes on."""
-    answer(result, rows_of(chunk))
-
-
-def test_a_call_that_fails_is_noticed():
-    """An exception in compiled code, as where memory is short, does not reach DuckDB, and its rows would be missing."""
-    part = Counting()
-    with own_database.OwnDatabase({}).opened() as database, pytest.raises(own_database.Unavailable):
-        database.visit("SELECT range AS u FROM range(5)", {"u": "BIGINT"}, ends_early.address, [part])
-
-
 def test_nothing_stays_in_memory_after_the_count():
-    """DuckDB keeps the functions that it may call, and these must not keep the tables."""
     table, sizes = table_of([(i, f"key {i}") for i in range(50_000)]), []
     tracemalloc.start()
     for _ in range(3):
@@ -312,9 +284,8 @@ def test_one_unit_more_changes_one_key_across_every_switch(switch, compiled_runs
     if switch == "memory":  # there is none for the last unit
         read = pairs.read_pairs
 
-        def read_few(job, database):
-            database.memory *= job.scan.rows <= len(rows)
-            return read(job, database)
+        def read_few(job, limits):
+            return read(job, limits if job.scan.rows <= len(rows) else limits._replace(memory=0))
 
         monkeypatch.setattr(pairs, "read_pairs", read_few)
     one, other = (Counter(counts(table_of(data), engine)) for data in (rows, more))

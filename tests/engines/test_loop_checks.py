@@ -1,18 +1,16 @@
 """What compiled loops return is checked before anything is charged: a fault in a loop costs time, not the bound."""
 
 import logging
+from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from helpers.counting import count
 from numba.core.errors import LoweringError
 
-from dpsieve.compiled.jit import callback
 from dpsieve.engines import DuckDB
-from dpsieve.engines.duckdb.compiled import database as own_database
-from dpsieve.engines.duckdb.compiled import pair_loops, pairs
-from dpsieve.engines.duckdb.compiled.chunks import FIELDS, answer, end, frame_of, rows_of
-from dpsieve.engines.duckdb.compiled.numbering import Memory
+from dpsieve.engines.duckdb.compiled import pair_loops
 from dpsieve.engines.true_data import Pairs
 
 COMPILED, SQL = DuckDB(compiled_from=0, threads=2), DuckDB(compiled_from=None)
@@ -35,9 +33,9 @@ def sql_counted(caplog, rule):
 def test_a_unit_that_keeps_too_much(table, fault, most, monkeypatch, caplog):
     real = pair_loops.settle
 
-    def faulty(part, chains, parts, unit_side, key_side, bound, salt, scratch):
+    def faulty(part, chains, parts, unit_side, key_side, bound, salt, totals, scratch):
         sides = part, chains, parts, unit_side, key_side
-        kept, found = real(*sides, bound + 1 if fault == "bound" else bound, salt, scratch)
+        kept, found = real(*sides, bound + 1 if fault == "bound" else bound, salt, totals, scratch)
         units, keys, orders, sizes = scratch[:4]
         if fault == "twice" and found > 1:  # the second unit is the first one again
             units[1] = units[0]
@@ -53,32 +51,31 @@ def test_a_unit_that_keeps_too_much(table, fault, most, monkeypatch, caplog):
     assert sql_counted(caplog, "more keys than its bound")
 
 
-def test_sums_that_count_a_pair_twice(monkeypatch, caplog):
-    real = Pairs.counts
+@pytest.mark.parametrize("row", [0, 1], ids=["count", "sum"])
+@pytest.mark.parametrize("most", [None, 2], ids=["all", "bounded"])
+def test_numbers_of_keys_that_are_not_those_of_the_units(row, most, monkeypatch, caplog):
+    """The loops that add up by key count a pair twice: numpy counts instead, also under a bound that was chosen."""
+    real = pair_loops.count_keys
 
-    def faulty(pairs, most=None):
-        counts = real(pairs, most)
-        counts[0] += 1
-        return counts
+    def faulty(key_numbers, added, begin, stop, numbers):
+        real(key_numbers, added, begin, stop, numbers)
+        if stop:
+            numbers[row, 0] += begin == 0
 
-    expected = counts(ROWS, SQL, max_keys=2)
-    monkeypatch.setattr(Pairs, "counts", faulty)
-    assert counts(ROWS, COMPILED, max_keys=2) == expected
-    assert sql_counted(caplog, "sums of keys")
-
-
-@callback("void(int64, int64, int64)")
-def skips_a_row(info, chunk, result):
-    frame = frame_of(info, FIELDS)
-    answer(result, rows_of(chunk))
-    end(frame, rows_of(chunk) - 1)
+    pairs = replace(Pairs.of([[1, 2, 3], [2, 3], [3]]), amounts=np.array([[1.0, 2, 4, 8, 16, 32]]))
+    expected = pairs.count(most)
+    monkeypatch.setattr("dpsieve.engines.true_data._COMPILED_FROM", 0)
+    assert_same = lambda: assert_counted(pairs.count(most), expected)  # noqa: E731
+    assert_same()
+    assert not caplog.records
+    monkeypatch.setattr(pair_loops, "count_keys", faulty)
+    assert_same()
+    assert "sums of keys" in caplog.text
 
 
-def test_rows_that_no_loop_has_seen(caplog):
-    part = pairs._Collected(None, None, [0, 0], 1, 5, Memory(1 << 30), 1)
-    with own_database.OwnDatabase({}).opened() as database, pytest.raises(own_database.Unavailable):
-        database.visit("SELECT range AS u FROM range(5)", {"u": "BIGINT"}, skips_a_row.address, [part])
-    assert sql_counted(caplog, "not every row")
+def assert_counted(found, expected):
+    assert found.frequencies.tolist() == expected.frequencies.tolist()
+    assert found.sums.tolist() == expected.sums.tolist()
 
 
 @pytest.mark.parametrize("max_keys", [1, 2])

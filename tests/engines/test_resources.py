@@ -15,8 +15,7 @@ from helpers.counting import count
 
 from dpsieve.engines import DuckDB
 from dpsieve.engines.answers import run_query
-from dpsieve.engines.duckdb.compiled import database as own_database
-from dpsieve.engines.duckdb.compiled.database import Unavailable
+from dpsieve.engines.duckdb.compiled import pairs
 from dpsieve.errors import InvalidValue, UnreadableData
 from dpsieve.locks import private_folder
 
@@ -266,16 +265,20 @@ def test_where_no_thread_can_be_started_the_same_is_counted(large, monkeypatch, 
     assert count(DuckDB(compiled_from=compiled_from), large, salt=3).frequencies.sum() == expected
 
 
-@pytest.mark.parametrize("name", ["open_ext", "connect", "interrupt", "disconnect", "close"])
-def test_a_function_that_the_c_interface_lacks_is_done_without(large, monkeypatch, name):
-    """SQL counts then, and nothing waits for ever."""
+@pytest.mark.parametrize("batches", [0, 3])
+def test_a_stream_that_breaks_leaves_all_to_sql(large, monkeypatch, batches, caplog):
+    """Whatever the reader raises in one of the threads; its message may quote rows, and is not logged."""
+    read = []
 
-    def without(wanted, *more):
-        if wanted == name:
-            raise Unavailable
-        return real(wanted, *more)
+    def append(part, batch):
+        read.append(len(batch))
+        if len(read) > batches:
+            raise OSError("a row that is quoted")
+        return real(part, batch)
 
-    real = own_database.function
-    monkeypatch.setattr(own_database, "function", without)
-    counted = count(DuckDB(compiled_from=0), large, salt=3).frequencies.sum()
+    collected = pairs._Collected
+    real = collected.append
+    monkeypatch.setattr(collected, "append", append)
+    counted = count(DuckDB(compiled_from=0, threads=2), large, salt=3).frequencies.sum()
     assert counted == count(DuckDB(compiled_from=None), large, salt=3).frequencies.sum()
+    assert sum(read) < 800_000 and "OSError" in caplog.text and "quoted" not in caplog.text

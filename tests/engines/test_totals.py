@@ -170,6 +170,55 @@ def test_a_million_rows_of_one_unit_add_one_clipped_sum():
     assert counted.sums.tolist() == [[GRID + on_grid([7.0], total)]]
 
 
+RAW = (RawTotal("price", "sum"), RawTotal("price", "mean"))
+
+
+@pytest.mark.parametrize("most", [1, 2, 5, 10**12])
+@pytest.mark.parametrize("known", [None, pa.table({"key": ["key 3", "key 1", "nobody's"]})], ids=["all", "listed"])
+@pytest.mark.parametrize("text_units", [False, True], ids=["numbers", "texts"])
+def test_compiled_loops_add_up_as_sql_does(most, known, text_units, loops):
+    """To the last digit, for every pair: also sums that need more than 64 bits, and numbers in steps without bounds."""
+    rng = np.random.default_rng(most)
+    rows = 20_000
+    price = np.where(rng.random(rows) < 0.4, rng.choice(np.array(HOSTILE, float), rows), rng.gamma(2, 20, rows))
+    price = np.where(rng.random(rows) < 0.1, -(2.0**38), price)
+    units = pa.array(rng.integers(0, 300, rows))
+    table = pa.table({
+        "unit": units.cast(pa.string()) if text_units else units, "key": [f"key {k}" for k in rng.zipf(1.3, rows) % 30],
+        "price": pa.array(price, mask=rng.random(rows) < 0.1), "rating": pa.array(rng.integers(0, 6, rows), pa.uint8()),
+    })  # fmt: skip
+    task = task_of(TOTALS + RAW, most, known=known, allow_null_units=True)
+    found, expected = loops.read_pairs(table, task), DuckDB(compiled_from=None).read_pairs(table, task)
+    assert found.starts.tolist() == expected.starts.tolist()
+    names = [pairs.keys["key"].take(pa.array(pairs.key_numbers)) for pairs in (found, expected)]
+    assert names[0].equals(names[1])
+    np.testing.assert_array_equal(found.amounts, expected.amounts)
+    task = task_of(TOTALS, most, known=known, allow_null_units=True)
+    assert read(loops.aggregate(table, task)) == read(DuckDB(compiled_from=None).aggregate(table, task))
+    with loops.read_by_bound(table, task_of(TOTALS, 1000)) as counts:
+        assert read(counts.under(2)) == read(DuckDB(compiled_from=None).aggregate(table, task_of(TOTALS, 2)))
+
+
+@pytest.fixture
+def loops(monkeypatch):
+    """DuckDB with compiled loops, which answer."""
+    from dpsieve.engines.duckdb.compiled import pairs
+
+    real, answers = pairs.read_pairs, []
+    monkeypatch.setattr(pairs, "read_pairs", lambda *given: answers.append(real(*given)) or answers[-1])
+    yield DuckDB(compiled_from=0, threads=2)
+    assert answers and None not in answers
+
+
+@pytest.mark.parametrize("value", [2.0**38, -(2.0**38), 1.0 - 2.0**-20, -0.75])
+def test_sums_of_more_than_64_bits_are_those_of_sql(value, loops):
+    """A million times the largest step; DuckDB's own way to make a double of it decides its last digit."""
+    table = pa.table({"unit": np.zeros(100_003, np.int64), "key": ["a"] * 100_003, "price": np.full(100_003, value)})
+    task = task_of(RAW, 1)
+    expected = DuckDB(compiled_from=None).read_pairs(table, task).amounts
+    assert loops.read_pairs(table, task).amounts.tolist() == expected.tolist()
+
+
 def test_text_in_files_is_read_as_numbers(tmp_path):
     path = tmp_path / "orders.csv"
     path.write_text("unit,key,price\n1,1:a,5\n1,1:a,many\n1,1:a, 2.5\n2,2:a,\n3,3:a,nan\n")

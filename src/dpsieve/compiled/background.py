@@ -16,6 +16,7 @@ from pathlib import Path
 
 import dpsieve
 from dpsieve.compiled.jit import SWITCH, _at, _home_folder, _version_folder, _write, how_to_compile
+from dpsieve.display import log
 
 if os.name == "posix":
     import fcntl
@@ -28,12 +29,20 @@ _started = threading.Event()
 
 
 def start() -> None:
-    """Start the process, unless it was started before or is not wanted; nothing that fails here is of interest."""
+    """Start the process, unless it was started before or is not wanted; say so where nothing can be kept."""
     if _started.is_set() or how_to_compile() != "auto":
         return
     _started.set()
-    with contextlib.suppress(Exception):
-        if _can_be_started():
+    try:
+        wanted = _can_be_started()
+    except Exception as error:  # of a folder that is read-only, or that others may write to
+        fix = (
+            f"Set NUMBA_CACHE_DIR to a folder that only this user can write to, or {SWITCH}=wait to compile each time."
+        )
+        log.warning("compiled code cannot be kept (%s), so slower ways are taken. %s", type(error).__name__, fix)
+        return
+    if wanted:
+        with contextlib.suppress(Exception):
             _run_command()
 
 

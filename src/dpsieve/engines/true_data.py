@@ -9,14 +9,14 @@ from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import reduce
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpsieve.display import timed
+from dpsieve.display import log, timed
 from dpsieve.noise.keys_per_unit import units_by_size
 from dpsieve.privacy.guarantee import Weight
 from dpsieve.privacy.mechanism import Mechanism, Outcome
@@ -115,7 +115,7 @@ class Pairs:
         """Return one unit with one key, for a rehearsal; load the compiled code that pairs of this size use."""
         dummy = Pairs.of([["a key"]])
         if self._loops() is not None:
-            self._loops().count_keys(dummy.starts, dummy.key_numbers, 1, 0, 1, np.zeros(1, np.int64))
+            dummy._count(self._loops())
         return dummy
 
     def __repr__(self) -> str:
@@ -131,16 +131,15 @@ class Pairs:
         sizes = self.sizes
         if int(sizes.max(initial=0)) <= most:
             return self
-        loops = self._loops() if self.amounts is None else None
+        loops = self._loops()
         if loops is None:
             return self.filter(np.arange(len(self.key_numbers)) - np.repeat(self.starts[:-1], sizes) < most)
         starts = np.zeros(len(self.starts), np.int64)
         np.cumsum(np.minimum(sizes, most), out=starts[1:])
-        key_numbers = np.empty(int(starts[-1]), np.int32)
-        self._in_ranges(
-            lambda begin, stop: loops.first_keys(self.starts, self.key_numbers, most, begin, stop, starts, key_numbers)
-        )
-        return Pairs(self.keys, starts, key_numbers, threads=self.threads)
+        key_numbers, added = np.empty(int(starts[-1]), np.int32), np.empty((len(self.added), int(starts[-1])))
+        pairs, bounded = (self.starts, self.key_numbers, self.added), (starts, key_numbers, added)
+        self._in_ranges(lambda begin, stop: loops.first_keys(*pairs, most, begin, stop, *bounded), len(sizes))
+        return Pairs(self.keys, starts, key_numbers, None if self.amounts is None else added, self.threads)
 
     def restrict(self, selected: Bools) -> "Pairs":
         """Return the pairs of the selected keys; all units stay, also those without a key."""
@@ -161,7 +160,7 @@ class Pairs:
             by_unit = np.lexsort((key_numbers, np.repeat(np.arange(len(starts) - 1), ranked.sizes)))
             amounts = None if some.amounts is None else some.amounts[:, by_unit]
             return replace(ranked, key_numbers=key_numbers[by_unit], amounts=amounts)
-        ranked._in_ranges(lambda begin, stop: loops.sort_keys(starts, key_numbers, begin, stop))
+        ranked._in_ranges(lambda begin, stop: loops.sort_keys(starts, key_numbers, begin, stop), len(starts) - 1)
         return ranked
 
     def filter(self, selected: Bools) -> "Pairs":
@@ -172,19 +171,39 @@ class Pairs:
 
     def counts(self, most: int | None = None) -> Ints:
         """Return the number of units of each key, or of those that have it among their first `most` keys."""
-        loops, names = self._loops(), self.keys.num_rows
-        if loops is None:
-            pairs = self if most is None else self.bound(most)
-            return np.bincount(pairs.key_numbers, minlength=names).astype(np.int64, copy=False)
+        counts: Ints = replace(self, amounts=None)._numbers(most)[0]
+        return counts
+
+    def _numbers(self, most: int | None) -> Ints:
+        """Return the counts of keys, and for each total the sums of what units add on the grid."""
+        pairs = self if most is None else self.bound(most)
+        loops, names, added = pairs._loops(), self.keys.num_rows, pairs.added
+        if loops is not None:
+            numbers = pairs._count(loops)
+            if numbers.sum(axis=1).tolist() == [len(pairs.key_numbers), *added.sum(axis=1)]:
+                return numbers
+            log.warning("compiled loops: the sums of keys are not those of their units; numpy counts instead")
+        # The sums are whole numbers below 2^53.
+        return np.array([np.bincount(pairs.key_numbers, row, names) for row in (None, *added)]).astype(
+            np.int64, copy=False
+        )
+
+    def _count(self, loops: Any) -> Ints:
+        """Return the same by compiled loops."""
 
         def count(begin: int, stop: int) -> Ints:
-            counts = np.zeros(names, np.int64)
-            loops.count_keys(self.starts, self.key_numbers, bound, begin, stop, counts)
-            return counts
+            numbers = np.zeros((1 + len(self.added), names), np.int64)
+            loops.count_keys(self.key_numbers, self.added, begin, stop, numbers)
+            return numbers
 
-        bound = len(self.key_numbers) if most is None else most
-        # Each thread has counts of all keys: in all, these take no more memory than two integers per pair.
-        return reduce(_add, self._in_ranges(count, len(self.key_numbers) // max(1, names)))
+        names, pairs = self.keys.num_rows, len(self.key_numbers)
+        # Each thread has numbers of all keys: in all, these take no more memory than two integers per pair and column.
+        return reduce(_add, self._in_ranges(count, pairs, pairs // max(1, names)))
+
+    @property
+    def added(self) -> Floats:
+        """What each pair adds to each total, without any where none was asked for."""
+        return np.empty((0, len(self.key_numbers))) if self.amounts is None else self.amounts
 
     def _loops(self) -> Any:
         """Return the compiled loops over pairs; None for few pairs, or where there are none."""
@@ -196,10 +215,10 @@ class Pairs:
             return None
         return load_pair_loops()
 
-    def _in_ranges(self, act: Callable[[int, int], T], most: int | None = None) -> list[T]:
-        """Call a function with ranges of the units, one per thread, of which there are `most`; return its results."""
+    def _in_ranges(self, act: Callable[[int, int], T], count: int, most: int | None = None) -> list[T]:
+        """Call a function with ranges up to `count`, one per thread, of which there are `most`; return its results."""
         threads = self.threads if most is None else max(1, min(self.threads, most))
-        edges = np.linspace(0, len(self.starts) - 1, threads + 1).astype(np.int64).tolist()
+        edges = np.linspace(0, count, threads + 1).astype(np.int64).tolist()
         if threads == 1:
             return [act(*edges)]
         with ThreadPoolExecutor(threads) as pool:
@@ -210,20 +229,21 @@ class Pairs:
 
         With `most`, units have their first keys alone.
         """
-        counts, sums = self.counts(most), self.sums(most)
-        some = np.flatnonzero(counts)
-        if len(some) == len(counts):
-            return Counted(self.keys, counts, sums)
-        return Counted(self.keys.take(pa.array(some)), counts[some], None if sums is None else sums[:, some])
+        counted = self.count_all(most)
+        some = np.flatnonzero(counted.frequencies)
+        if len(some) == len(counted.frequencies):
+            return counted
+        sums = None if counted.sums is None else counted.sums[:, some]
+        return Counted(self.keys.take(pa.array(some)), counted.frequencies[some], sums)
+
+    def count_all(self, most: int | None = None) -> Counted:
+        """Return the same for all keys, also those that no unit has."""
+        numbers = self._numbers(most)
+        return Counted(self.keys, numbers[0], None if self.amounts is None else numbers[1:])
 
     def sums(self, most: int | None = None) -> Ints | None:
-        """Return, for each total, the sum per key of what units add on the grid: whole numbers below 2^53 in floats."""
-        if self.amounts is None:
-            return None
-        pairs = self if most is None else self.bound(most)
-        assert pairs.amounts is not None
-        each = [np.bincount(pairs.key_numbers, row, minlength=self.keys.num_rows) for row in pairs.amounts]
-        return np.array(each).astype(np.int64)
+        """Return, for each total, the sum per key of what units add on the grid."""
+        return None if self.amounts is None else self._numbers(most)[1:]
 
     def weights(self, weight: Weight) -> Ints:
         """Return the sum of the weights of each key, as an engine computes it."""
@@ -281,23 +301,14 @@ class FromPairs(CountedByBound):
     """Counts from pairs in memory; keys that are `listed` are all counted, also those that do not occur."""
 
     def __init__(self, pairs: Pairs, most_pairs: float = math.inf, *, listed: bool = False) -> None:
-        units, count = units_by_size(pairs.sizes), _count_listed if listed else _count_under
-        super().__init__(units, partial(count, pairs), read_pairs=lambda: pairs, most_pairs=most_pairs)
+        units, count = units_by_size(pairs.sizes), pairs.count_all if listed else pairs.count
+        super().__init__(units, count, read_pairs=lambda: pairs, most_pairs=most_pairs)
         self.pairs, self.listed = pairs, listed
-
-
-def _count_under(pairs: Pairs, keys: int) -> Counted:
-    return pairs.count(most=keys)
 
 
 def _add(total: Ints, counts: Ints) -> Ints:
     total += counts
     return total
-
-
-def _count_listed(pairs: Pairs, keys: int) -> Counted:
-    bounded = pairs.bound(keys)
-    return Counted(bounded.keys, bounded.counts(), sums=bounded.sums())
 
 
 def units_by_place(places: Ints, numbers: Ints, most: int) -> Ints:

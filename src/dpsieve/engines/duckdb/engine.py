@@ -18,6 +18,7 @@ from dpsieve.engines.duckdb.read import (
     KNOWN,
     VIEW,
     Job,
+    Limits,
     Scan,
     count_by_sql,
     count_under,
@@ -58,9 +59,6 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
 }
 _NOT_PRINTED = {"enable_progress_bar_print": "false"}
 _BAR = _NOT_PRINTED | {"enable_progress_bar": "true"}  # in this order
-_OWN_SETTINGS = {name: str(value) for name, value in _SETTINGS.items() if not name.startswith("python_")} | {
-    "temp_directory": ""
-}
 
 
 class DuckDB(Engine):
@@ -140,9 +138,9 @@ class DuckDB(Engine):
         """Keep all (unit, key) pairs in memory or, where these may not fit, counts by place in a table."""
         jobs: list[Job] = []
 
-        def by_loops(loops: Any, job: Job, database: Any) -> Pairs | None:
+        def by_loops(loops: Any, job: Job, limits: Limits) -> Pairs | None:
             jobs.append(job)
-            return None if _is_large(job) else loops.pairs_by_loops(job, database)
+            return None if _is_large(job) else loops.pairs_by_loops(job, limits)
 
         def by_sql(job: Job) -> Pairs | Ints:
             jobs.append(job)
@@ -171,7 +169,7 @@ class DuckDB(Engine):
         data: Any,
         task: Aggregation,
         by_sql: Callable[[Job], _T],
-        by_loops: Callable[[Any], Callable[[Job, Any], Any]] | None = None,
+        by_loops: Callable[[Any], Callable[[Job, Limits], Any]] | None = None,
         resources: contextlib.ExitStack | None = None,
     ) -> _T:
         """Return the answer of compiled loops if they are faster and do not give up, otherwise of SQL.
@@ -188,8 +186,7 @@ class DuckDB(Engine):
                 scan.columns[total.column].check_number(texts=is_text(source), argument=total.argument)
             with _listed(task, scan, connection) as listed:
                 job = Job(task, source, connection, scan, listed)
-                supports_loops = by_loops is not None and not task.columns.totals
-                loops = self._load_loops(scan) if supports_loops else None
+                loops = None if by_loops is None else self._load_loops(scan)
                 if by_loops is not None and loops is not None:
                     answer = run_loops(by_loops(loops), job)
                 if answer is None:
@@ -226,26 +223,16 @@ class DuckDB(Engine):
                 connection.close()
 
 
-def run_loops(by_loops: Callable[[Job, Any], _T], job: Job) -> _T | None:
+def run_loops(by_loops: Callable[[Job, Limits], _T], job: Job) -> _T | None:
     """Return the answer of compiled loops, which share the memory limit with DuckDB; None if they fail or give up.
 
     Then SQL answers, or raises an explained error.
     """
     from dpsieve.engines.duckdb.compiled import answer_or_none
-    from dpsieve.engines.duckdb.compiled.database import OwnDatabase
 
-    def answer() -> _T:
-        with database.opened():
-            for name, value in ({} if progress is None else _BAR).items():
-                database.run(f"SET {name} = {value}")
-            for name, table in ((VIEW, job.scan.table), (KNOWN, job.listed)):
-                if table is not None:
-                    database.register(name, table)
-            return by_loops(job, database)
-
-    progress, threads = job.task.progress, int(_setting(job.connection, "threads"))
-    database = OwnDatabase(_OWN_SETTINGS, threads, _bytes(_setting(job.connection, "memory_limit")) // 2)
-    return run_query(partial(answer_or_none, answer), database, progress)
+    memory = _bytes(_setting(job.connection, "memory_limit")) // 2
+    limits = Limits(int(_setting(job.connection, "threads")), memory)
+    return run_query(partial(answer_or_none, partial(by_loops, job, limits)), job.connection, job.task.progress)
 
 
 def _is_large(job: Job) -> bool:

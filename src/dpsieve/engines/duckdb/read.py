@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import duckdb
 import numpy as np
@@ -238,6 +238,13 @@ class Job:
         source, connection = self.source, self.connection
         relation = source.relation.query(VIEW, text) if isinstance(source, Foreign) else connection.sql(text)
         return check_units(self.task, relation.to_arrow_table())
+
+
+class Limits(NamedTuple):
+    """How many threads compiled loops may use, and how many bytes."""
+
+    threads: int
+    memory: int
 
 
 def count_by_sql(job: Job) -> Counted:

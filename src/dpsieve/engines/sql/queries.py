@@ -19,7 +19,7 @@ from collections.abc import Mapping
 
 from dpsieve.engines.engine import Aggregation, Columns
 from dpsieve.engines.sql.columns import AS_TEXT, Column, ascending, call, literal
-from dpsieve.engines.sql.totals import amount_names, amounts, key_sums, pair_sums, row_values, value_names
+from dpsieve.engines.sql.totals import amount_names, amounts, key_sums, pair_sums, row_values
 from dpsieve.privacy.guarantee import Weight
 
 _FEW_KEYS = 1000  # of one unit: half a million comparisons, 0.3 ms, where all of them have one hash
@@ -177,14 +177,19 @@ def key_bucket(
 
 
 def rows_query(
-    scan: str, columns: Mapping[str, Column], task: Aggregation, known: str | None = None, pieces: Pieces = DUCKDB
-) -> tuple[str, list[str]]:
-    """Return the query for the rows that are bounded, u0, ... of the unit and k0, ...; and the names of the latter."""
+    scan: str, columns: Mapping[str, Column], task: Aggregation, known: str | None = None, pieces: Pieces = DUCKDB,
+    values: list[str] | None = None,
+) -> tuple[str, list[str]]:  # fmt: skip
+    """Return the query for the rows that are bounded, u0, ... of the unit and k0, ...; and the names of the latter.
+
+    With `values`, these are the columns q0, q1, ... instead of those of `totals.row_values`.
+    """
     key, unit, keys = task.columns.key, task.columns.unit, [f"k{i}" for i in range(len(task.columns.key))]
     units = unit_names(task.columns)
     chosen = [f"{columns[name].as_unit} AS {u}" for name, u in zip(unit, units, strict=True)]
     chosen += [f"{columns[name].as_key} AS {k}" for name, k in zip(key, keys, strict=True)]
-    chosen += row_values(task.columns.totals, columns, pieces.call)
+    values = row_values(task.columns.totals, columns, pieces.call) if values is None else values
+    chosen += [f"{value} AS q{i}" for i, value in enumerate(values)]
     present = all_present([columns[name].sql for name in (*key, *(unit if task.allow_null_units else ()))])
     rows = f"SELECT {', '.join(chosen)} FROM {scan} WHERE {present}"
     if known is None:
@@ -195,7 +200,7 @@ def rows_query(
     bucket = pieces.bucket(task.salt, alike, [c.kind for c in used])
     listed = known if bucket is None else with_bucket(f"SELECT * FROM {known}", bucket)
     joined = f"{with_bucket(rows, bucket)} JOIN {listed} USING ({', '.join(grouped(keys, bucket))})"
-    return f"SELECT {', '.join([*units, 'i AS k0', *value_names(task.columns.totals)])} FROM {joined}", ["k0"]
+    return f"SELECT {', '.join([*units, 'i AS k0', *(f'q{i}' for i in range(len(values)))])} FROM {joined}", ["k0"]
 
 
 def with_bucket(rows: str, bucket: str | None) -> str:

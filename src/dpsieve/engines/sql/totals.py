@@ -19,12 +19,7 @@ _EXACT = "DECIMAL(18, 0)"
 
 def row_values(totals: Sequence[AnyTotal], columns: Mapping[str, Column], call: Call) -> list[str]:
     """Return the columns q0, q1, ... of a row."""
-    return [f"{_in_steps(columns[total.column].as_number, total, call)} AS q{i}" for i, total in enumerate(totals)]
-
-
-def value_names(totals: Sequence[AnyTotal]) -> list[str]:
-    """Return q0, q1, ..."""
-    return [f"q{i}" for i in range(len(totals))]
+    return [_in_steps(columns[total.column].as_number, total, call) for total in totals]
 
 
 def pair_sums(totals: Sequence[AnyTotal], call: Call, sum_name: str) -> list[str]:

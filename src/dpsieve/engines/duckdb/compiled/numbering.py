@@ -2,8 +2,7 @@
 
 import hashlib
 import threading
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,14 +10,27 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsieve.engines.duckdb.compiled import numbering_loops as loops
-from dpsieve.engines.duckdb.compiled.database import Unavailable
 from dpsieve.types import Ints, Words
 
 _FIRST_BYTES = 1 << 16
 _LONGEST_COLUMN = _MOST_VALUES = 2**31 - 1
 _MERGED_AT_ONCE, _MERGE_BITS = 1 << 14, 8
 _GATHERED_AT_ONCE = 1 << 16
+_NOTHING = np.empty(0, np.uint64)
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array that loops read; one of Arrow is read-only too, so that they are compiled once."""
+    array.flags.writeable = False
+    return array
+
+
+_NO_VALUES, _NO_OFFSETS = _read_only(np.empty(0, np.uint64)), _read_only(np.empty(0, np.int32))
 Each = Callable[[Callable[[int], Any], Iterable[int]], list[Any]]  # calls a function with numbers, in several threads
+
+
+class Unavailable(Exception):
+    """What loops cannot do, or did not."""
 
 
 class Memory:
@@ -93,11 +105,12 @@ class Numbered:
     """
 
     def __init__(self, salt: Words, room: Memory, blocks: Blocks, mask: int, first: int) -> None:
-        self._salt, self._room, self._first, self.blocks, self.is_text = salt, room, first, blocks, mask == 0
+        self._salt, self._room, self._first, self._blocks = salt, room, first, blocks
+        self.texts = blocks if mask == 0 else None
         self._table = np.empty((0, 2), np.uint64)
         self.words, self.hashes = np.empty(0, np.uint64), np.empty(0, np.uint64)  # from 1 on
         self.frame, self._arena = np.zeros(loops.FIELDS, np.int64), np.zeros(loops.ARENA, np.int64)
-        self.frame[[loops.TEXTS, loops.IS_TEXT, loops.SALT]] = self._arena.ctypes.data, self.is_text, salt.ctypes.data
+        self.frame[[loops.TEXTS, loops.IS_TEXT, loops.SALT]] = self._arena.ctypes.data, mask == 0, salt.ctypes.data
         self.frame[loops.MASK] = np.uint64(mask).view(np.int64)
         self._arena[loops.BLOCKS] = blocks.addresses.ctypes.data
         if not self._more_values():
@@ -106,15 +119,26 @@ class Numbered:
     def __len__(self) -> int:
         return int(self.frame[loops.FOUND])
 
-    def grow(self) -> bool:
-        """Make room for another value; return whether that was possible."""
-        return self._more_values() if len(self) + 1 == len(self.words) else self._more_bytes()
+    def number(self, column: pa.Array, hashes: Words) -> Ints:
+        """Return the numbers of a column, of integers, or of texts with DuckDB's hashes of them."""
+        done, numbers = 0, np.empty(len(column), np.int64)
+        values, offsets, texts = _NO_VALUES, _NO_OFFSETS, 0
+        if self.texts is None:
+            values = column.to_numpy().view(np.uint64)
+        else:
+            _, starts, data = column.buffers()
+            offsets = np.frombuffer(starts, np.int32)[column.offset :]
+            texts = 0 if data is None else data.address
+        while (done := loops.number(done, values, offsets, texts, hashes, numbers, self.frame)) < len(column):
+            if not (self._more_values() if len(self) + 1 == len(self.words) else self._more_bytes()):
+                raise Unavailable
+        return _read_only(numbers)
 
     def _more_bytes(self) -> bool:
         """Add a block in which the next text has room."""
         needed = int(self._arena[loops.NEEDED])
         size = max(needed, min(loops.LONGEST + 1, 2 * int(self._arena[loops.LENGTH])), _FIRST_BYTES)
-        number = self.blocks.add(size) if needed <= loops.LONGEST else 0
+        number = self._blocks.add(size) if needed <= loops.LONGEST else 0
         if number:
             self._arena[[loops.BLOCK, loops.LENGTH, loops.USED]] = number, size, 0
         return number > 0
@@ -138,28 +162,42 @@ class Numbered:
         return True
 
 
-class Merged(NamedTuple):
-    """The values of several tables.
+class Values(NamedTuple):
+    """The values of units, or of keys, by number, from 1 on; without words, the numbers are the values.
 
     Attributes:
         total: how many there are.
-        words: their words by number, from 1 on; empty where the values are the numbers.
-        hashes: DuckDB's hashes of them, from 1 on.
-        numbers: of each table, the new numbers by the old ones, from 0 on; empty where they are the same.
+        words: integers, or references to texts in the blocks.
+        hashes: DuckDB's hashes of them.
+        blocks: None for integers.
+        numbers: of each thread, the numbers by its own ones, from 0 on; empty where they are the same.
     """
 
     total: int
     words: Words
     hashes: Words
+    blocks: Blocks | None
     numbers: list[Ints]
 
+    def describe(self) -> tuple[Any, ...]:
+        """Return what loops get: words, hashes, whether and where texts are, and the addresses of the numbers or 0."""
+        addresses = [column.ctypes.data if len(column) else 0 for column in self.numbers]
+        texts = _NOTHING if self.blocks is None else self.blocks.addresses
+        return self.words, self.hashes, self.blocks is not None, texts, np.array(addresses, np.int64)
 
-def merge(tables: list[Numbered], each: Each) -> Merged:
-    """Number the values of several tables anew, in parts by their hashes."""
+
+def merge(given: Sequence[Numbered | None], count: int, each: Each) -> Values:
+    """Number the values of the tables of all threads together, in parts by their hashes.
+
+    Without tables, `count` numbers are the values.
+    """
+    tables = [table for table in given if table is not None]
     used = [table for table in tables if len(table)] or tables[:1]
-    if len(used) == 1:
-        same = [np.empty(0, np.int64)] * len(tables)
-        return Merged(len(used[0]), used[0].words, used[0].hashes, same)
+    if len(used) < 2:
+        same = [np.empty(0, np.int64)] * len(given)
+        if not used:
+            return Values(count, _NOTHING, _NOTHING, None, same)
+        return Values(len(used[0]), used[0].words, used[0].hashes, used[0].texts, same)
     total = sum(map(len, used))
     if total > _MOST_VALUES:
         raise Unavailable
@@ -169,12 +207,6 @@ def merge(tables: list[Numbered], each: Each) -> Merged:
     addresses = np.array([column.ctypes.data for column in numbers])
     counts = each(lambda part: loops.merge(frames, part, bits, addresses), range(1 << bits))
     firsts = np.cumsum([0, *counts])
-    words, hashes = (np.empty(int(firsts[-1]) + 1, np.uint64) for _ in range(2))
-    words[0] = hashes[0] = 0
-    shift = partial(_shift, frames, bits, addresses, firsts, words, hashes)
-    each(shift, range(1 << bits))
-    return Merged(int(firsts[-1]), words, hashes, numbers)
-
-
-def _shift(frames: Ints, bits: int, addresses: Ints, firsts: Ints, words: Words, hashes: Words, part: int) -> None:
-    loops.shift(frames, part, bits, addresses, firsts[part], words, hashes)
+    words, hashes = np.zeros((2, int(firsts[-1]) + 1), np.uint64)
+    each(lambda part: loops.shift(frames, part, bits, addresses, firsts[part], words, hashes), range(1 << bits))
+    return Values(len(words) - 1, words, hashes, used[0].texts, numbers)

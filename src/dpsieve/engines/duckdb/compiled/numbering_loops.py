@@ -8,9 +8,6 @@ collisions: `merge` joins the tables of several threads in parts, by ranges of h
 Texts are stored in blocks of bytes that never move, as other threads may be reading them. A reference is the word
 block << 48 | start << 24 | length, which is never 0: blocks are numbered from 1.
 
-A vector of integers of DuckDB is an array of words. One of texts has 16 bytes per text: four for the length, and then
-up to twelve bytes of text, or four of them and the address of the text.
-
 Beside each value is the hash that DuckDB has for it, which decides what a unit keeps.
 
 Nothing is checked here: `numbering` owns the buffers at the addresses.
@@ -36,11 +33,9 @@ LONGEST, MOST_BLOCKS = (1 << LENGTH_BITS) - 1, 1 << BLOCK_BITS
 _BITS, _BLOCK = np.uint64(LENGTH_BITS), np.uint64(2 * LENGTH_BITS)
 _LENGTH = np.uint64(LONGEST)
 _GROUP = 32
-SCRATCH = 3 * _GROUP
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
 _HALF = np.uint64(32)
 _LOWER = (_ONE << _HALF) - _ONE
-_INLINE, _TEXT = 12, 16  # bytes of a text of DuckDB
 _MULTIPLIER = np.uint64(0xD6E8FEB86659FD93)
 
 
@@ -78,36 +73,28 @@ def combine(first, second):
     return ((first ^ (first >> _HALF)) * _MULTIPLIER) ^ second
 
 
-@jit(forceinline=True)
-def text_at(values, i):
-    """Return the address and the length of the text in row i."""
-    place = values + _TEXT * i
-    length = np.int64(load_word(place) & _LOWER)
-    return place + 4 if length <= _INLINE else np.int64(load_word(place + 8)), length
-
-
-@jit()
-def number(done, count, values, given, numbers, frame, scratch):
-    """Write the numbers of the values from `done` to `count`; return where it stopped, before `count` without room.
+@jit(waits=False, nogil=True)
+def number(done, values, offsets, text_bytes, given, numbers, frame):
+    """Write the numbers of the values from `done` on; return where it stopped, before the end without room.
 
     Args:
-        values: the address of a vector.
-        given: the address of DuckDB's hashes of texts.
-        scratch: a scratch buffer of SCRATCH integers.
+        values: integers, or none.
+        offsets, text_bytes, given: of texts, where they start and end, from which address on, and DuckDB's hashes.
     """
     arena, words = ints_at(frame[TEXTS], ARENA), words_at(frame[WORDS], frame[SIZE])
     table, known_hashes = words_at(frame[TABLE], (frame[TABLE_SIZE], 2)), words_at(frame[HASHES], frame[SIZE])
     blocks, salt, texts = blocks_of(arena), words_at(frame[SALT], 8), frame[IS_TEXT] != 0
-    hashes, places, lengths = scratch[:_GROUP].view(np.uint64), scratch[_GROUP : 2 * _GROUP], scratch[2 * _GROUP :]
-    mask = np.uint64(len(table) - 1)
+    hashes, places, lengths = np.empty(_GROUP, np.uint64), np.empty(_GROUP, np.int64), np.empty(_GROUP, np.int64)
+    count, mask = len(numbers), np.uint64(len(table) - 1)
     while done < count:
         group = min(_GROUP, count - done)
         for j in range(group):
             if texts:
-                places[j], lengths[j] = text_at(values, done + j)
+                places[j] = text_bytes + offsets[done + j]
+                lengths[j] = offsets[done + j + 1] - offsets[done + j]
                 prefetch(places[j])
             else:
-                hashes[j] = fold(load_word(values + 8 * (done + j)) ^ salt[4], salt[5])
+                hashes[j] = fold(values[done + j] ^ salt[4], salt[5])
         for j in range(group):
             if texts:
                 hashes[j] = digest(places[j], lengths[j], (salt[0], salt[1], salt[2], salt[3]))
@@ -117,7 +104,7 @@ def number(done, count, values, given, numbers, frame, scratch):
                 prefetch(bytes_at(table[_slot(hashes[j], table), 1], blocks)[0])
         for j in range(group):
             slot, found, text = _slot(hashes[j], table), frame[FOUND], (places[j], lengths[j])
-            word = _ZERO if texts else load_word(values + 8 * (done + j))
+            word = _ZERO if texts else values[done + j]
             while table[slot, 0] != _ZERO:
                 alike = (table[slot, 0] ^ hashes[j]) >> _HALF == _ZERO
                 if alike and (is_text(text, table[slot, 1], blocks) if texts else table[slot, 1] == word):
@@ -133,7 +120,7 @@ def number(done, count, values, given, numbers, frame, scratch):
                 frame[FOUND] = found + 1
                 table[slot, 0], table[slot, 1] = (hashes[j] & ~_LOWER) | np.uint64(found + 1), word
                 words[found + 1] = word
-                own = load_word(given + 8 * (done + j)) if texts else hash_word(word & np.uint64(frame[MASK]))
+                own = given[done + j] if texts else hash_word(word & np.uint64(frame[MASK]))
                 known_hashes[found + 1] = own
             numbers[done + j] = np.int64(table[slot, 0] & _LOWER) - 1
         done += group

@@ -1,55 +1,82 @@
 """Compiled loops over (unit, key) pairs: collect them in parts by unit, bound each unit to its first keys, and count.
 
-A collected pair is 12 bytes: the unit, an integer or the number of a text, and the number of the key. Each thread that
-reads rows collects pairs in blocks of memory, one chain of blocks for each part of the units, which fits into the cache
-of a core. A block is the address of the one before it in its chain, and then its units and its keys. The parts are
-ranges of the hash that orders units, so parts whose units are sorted follow each other in order.
+A collected pair is the unit, an integer or the number of a text, in 8 bytes; the number of the key, in 4; and a float
+of 8 bytes for each column that is added up. Each thread that reads rows collects pairs in blocks of memory, one chain
+of blocks for each part of the units, which fits into the cache of a core. A block is the address of the one before it
+in its chain, and then its units, its keys and each column of values. The parts are ranges of the hash that orders
+units, so parts whose units are sorted follow each other in order.
 
 DuckDB's hash of unit and key, which orders the keys of a unit, is computed from those of the unit and of the key.
 
 In `true_data.Pairs`, unit u has the keys key_numbers[starts[u]:starts[u + 1]], none of them twice.
 """
 
+import sys
+
 import numpy as np
 
 from dpsieve.compiled.jit import jit
 from dpsieve.compiled.memory import fold, load_half, load_word, store_half, store_word
-from dpsieve.engines.duckdb.compiled.numbering_loops import combine, comes_before, hash_word, ints_at
+from dpsieve.engines.duckdb.compiled.numbering_loops import combine, comes_before, hash_word, ints_at, words_at
 
-# The words of a chain of blocks, one per part: the address of its last block, or 0, and the pairs in that one.
-LAST, FILL, CHAIN = range(3)
-# The words of a store of blocks: the addresses of the first free block, or 0, and of the next new one and the end.
-FREE, NEXT, END, STORE = range(4)
+# The words of a chain of blocks, one per part: the address of its last block, or 0, and the pairs in that one and in
+# those before it.
+LAST, FILL, BEFORE, CHAIN = range(4)
+# The words of a store of blocks: the addresses of the next new one and of the end, and the bytes of a block.
+NEXT, END, SIZE, STORE = range(4)
 PAIRS_OF_A_BLOCK = 256
-_UNITS, _KEYS = 8, 8 + 8 * PAIRS_OF_A_BLOCK
-BYTES_OF_A_BLOCK = 8 + 12 * PAIRS_OF_A_BLOCK
+_COLUMN = 8 * PAIRS_OF_A_BLOCK
+_UNITS, _KEYS = 8, 8 + _COLUMN
+_VALUES = _KEYS + _COLUMN // 2
+BYTES_OF_A_BLOCK, BYTES_OF_A_COLUMN = _VALUES, _COLUMN
+# What is known of a total: its column of values, what it is, and the numbers of `noise.totals`.
+COLUMN, IS_MEAN, IS_RAW, LARGEST_ROW, STEPS, ZERO, PER_STEP, MISSING, GRID, TOTAL = range(10)
 
+_LARGEST = sys.float_info.max
 _SHORT = 16
 _ONE = np.uint64(1)
 _HALF = np.uint64(32)
+_LOWER = 0xFFFFFFFF
 _UPPER_BITS = np.uint64((2**36 - 1) << 28)  # those of the hash that count, see `sql.queries`
 
 
 @jit(forceinline=True)
 def note(chains, part, unit, key, store):
-    """Append a pair to its part; return whether there was room for it."""
+    """Append a pair to its part; return the address of its first value in the block, or 0 without room for it."""
     fill = chains[part, FILL]
     if fill == PAIRS_OF_A_BLOCK:
-        block = store[FREE]
-        if block != 0:
-            store[FREE] = np.int64(load_word(block))
-        elif store[NEXT] < store[END]:
-            block = store[NEXT]
-            store[NEXT] = block + BYTES_OF_A_BLOCK
-        else:
-            return False
+        block = store[NEXT]
+        if block == store[END]:
+            return 0
+        store[NEXT] = block + store[SIZE]
         store_word(block, np.uint64(chains[part, LAST]))
+        chains[part, BEFORE] += fill
         chains[part, LAST], fill = block, 0
     place = chains[part, LAST]
     store_word(place + _UNITS + 8 * fill, unit)
     store_half(place + _KEYS + 4 * fill, key)
     chains[part, FILL] = fill + 1
-    return True
+    return place + _VALUES + 8 * fill
+
+
+@jit(waits=False, nogil=True)
+def append(done, units, keys, hashes, values, mask, salt, bits, chains, store):
+    """Append rows from `done` on to their parts; return where it stopped, before the end without room.
+
+    Args:
+        hashes: DuckDB's hashes of units that are texts, or none.
+        values: a row for each column of numbers.
+        mask, salt: the bits that DuckDB hashes of a unit that is an integer, and its hash of the salt.
+    """
+    for i in range(done, len(units)):
+        unit = np.uint64(units[i])
+        unit_hash = hashes[i] if len(hashes) else combine(salt, hash_word(unit & mask))
+        place = note(chains, part_of(unit_hash, bits), unit, keys[i], store)
+        if place == 0:
+            return i
+        for c in range(len(values)):
+            store_word(place + _COLUMN * c, values[c, i])
+    return len(units)
 
 
 @jit(forceinline=True)
@@ -58,78 +85,44 @@ def part_of(unit_hash, bits):
     return np.int64(hash_word(unit_hash) >> np.uint64(64 - bits))
 
 
-@jit(waits=False, nogil=True)
-def count_pairs(chains):
-    """Return the number of pairs of each part."""
-    counts = np.zeros(len(chains), np.int64)
-    for part in range(len(chains)):
-        block, fill = chains[part, LAST], chains[part, FILL]
-        while block != 0:
-            counts[part] += fill
-            block, fill = np.int64(load_word(block)), PAIRS_OF_A_BLOCK
-    return counts
-
-
-@jit(waits=False, nogil=True)
-def compact(chains, store, salt, units, keys, table):
-    """Drop repeated pairs, and free the blocks that are then empty; return how many pairs remain."""
-    total = 0
-    for part in range(len(chains)):
-        found = _load(chains, part, 0, units, keys)
-        block, kept, mask = chains[part, LAST], 0, _clear(table, found)
-        chains[part, LAST], chains[part, FILL] = 0, PAIRS_OF_A_BLOCK
-        while block != 0:
-            before = np.int64(load_word(block))
-            store_word(block, np.uint64(store[FREE]))
-            store[FREE], block = block, before
-        for i in range(found):
-            slot = fold(units[i] ^ salt[4], np.uint64(keys[i]) ^ salt[5]) & mask
-            while table[slot] != 0 and (units[table[slot] - 1] != units[i] or keys[table[slot] - 1] != keys[i]):
-                slot = (slot + _ONE) & mask
-            if table[slot] == 0:
-                units[kept], keys[kept] = units[i], keys[i]
-                kept += 1
-                table[slot] = kept
-                note(chains, part, units[i], np.int64(keys[i]), store)
-        total += kept
-    return total
-
-
 @jit()
-def _load(chains, part, found, units, keys):
+def _load(chains, part, found, width, units, keys, values):
     """Copy the pairs of a part behind `found` other ones; return how many there are then."""
     block, fill = chains[part, LAST], chains[part, FILL]
     while block != 0:
         for i in range(fill):
             units[found + i] = load_word(block + _UNITS + 8 * i)
             keys[found + i] = load_half(block + _KEYS + 4 * i)
+        for c in range(width):
+            words_at(values[c, found:].ctypes.data, fill)[:] = words_at(block + _VALUES + _COLUMN * c, fill)
         found += fill
         block, fill = np.int64(load_word(block)), PAIRS_OF_A_BLOCK
     return found
 
 
 @jit(waits=False, nogil=True)
-def settle(part, chains, parts, units, keys, most, salt, scratch):
+def settle(part, chains, parts, units, keys, most, salt, totals, scratch):
     """Keep the first `most` distinct keys of each unit of a part; return the numbers of pairs and of units.
 
-    The units are then at the beginning of the first scratch buffer, and the others have the keys, their hashes, and the
-    number of keys of each unit. Keys with equal hashes are ordered by their values.
+    The units are then at the beginning of the first scratch buffer, and the others have the keys, their hashes, the
+    number of keys of each unit, and last what pairs add. Keys with equal hashes are ordered by their values.
 
     Args:
         chains: the addresses of the chains of each thread.
         parts: how many there are.
-        units, keys: what is known of them, see `pairs.Values`; each with the numbers of each thread.
+        units, keys: what is known of them, see `numbering.Values`; each with the numbers of each thread.
         most: the bound.
         salt: the key of hashes in tables.
+        totals: what is added up, see `pairs.describe_totals`.
         scratch: see `pairs.make_scratch`.
     """
-    pair_units, pair_keys, orders, sizes, words, who, starts, ends, own_keys, own_orders, bases, table, waiting = (
+    words, who, orders, sizes, pair_units, pair_keys, ends, rows, row_orders, bases, table, waiting, values, added = (
         scratch
     )
     total = 0
     for t in range(len(chains)):
         begin = total
-        total = _load(ints_at(chains[t], (parts, CHAIN)), part, begin, pair_units, pair_keys)
+        total = _load(ints_at(chains[t], (parts, CHAIN)), part, begin, len(values), pair_units, pair_keys, values)
         if units[4][t] != 0:
             numbers = ints_at(units[4][t], 1 << 31)
             for i in range(begin, total):
@@ -138,59 +131,71 @@ def settle(part, chains, parts, units, keys, most, salt, scratch):
             numbers = ints_at(keys[4][t], 1 << 31)
             for i in range(begin, total):
                 pair_keys[i] = numbers[pair_keys[i]]
-    hashes = keys[1]
-    for i in range(total):
-        key = pair_keys[i]
-        orders[i] = hash_word(np.uint64(key)) if len(hashes) == 0 else hashes[key + 1]
-    found, filled = 0, 0
-    mask = _clear(table, total)
+    found, mask = 0, _clear(table, total)
     for i in range(total):
         slot = fold(pair_units[i] ^ salt[4], salt[5]) & mask
         while table[slot] != 0 and words[table[slot] - 1] != pair_units[i]:
             slot = (slot + _ONE) & mask
         if table[slot] == 0:
-            base = hash_of_unit(pair_units[i], units)
-            words[found], bases[found], ends[found] = pair_units[i], base, 0
+            words[found], bases[found], sizes[found] = pair_units[i], hash_of_unit(pair_units[i], units), 0
             found += 1
             table[slot] = found
         who[i] = table[slot] - 1
-        ends[who[i]] += 1
-    if most == 1:
-        return _first_keys(total, found, keys, scratch), found
+        sizes[who[i]] += 1
     place = 0
     for u in range(found):
-        starts[u] = place
-        place += ends[u]
-        ends[u] = starts[u]
-    starts[found] = place
+        ends[u] = place
+        place += sizes[u]
+    hashes = keys[1]
     for i in range(total):
-        place = ends[who[i]]
-        ends[who[i]] = place + 1
-        own_keys[place] = pair_keys[i]
-        own_orders[place] = _order(bases[who[i]], orders[i])
+        u, key = who[i], pair_keys[i]
+        key_hash = hash_word(np.uint64(key)) if len(hashes) == 0 else hashes[key + 1]
+        rows[ends[u]], row_orders[ends[u]] = i, hash_word(combine(bases[u], key_hash)) & _UPPER_BITS
+        ends[u] += 1
+    filled, place = 0, 0
     for u in range(found):
-        _quicksort(starts[u], starts[u + 1] - 1, own_keys, own_orders, keys[0], keys[2], keys[3], salt, waiting)
-        first, begin = filled, starts[u]
-        for i in range(begin, starts[u + 1]):
-            again = i > begin and own_orders[i] == own_orders[i - 1] and own_keys[i] == own_keys[i - 1]
-            if not again and filled - first < most:
-                pair_keys[filled], orders[filled] = own_keys[i], own_orders[i]
-                filled += 1
-        pair_units[u], sizes[u] = words[u], filled - first
+        end, first = ends[u], filled
+        _quicksort(place, end - 1, rows, row_orders, pair_keys, keys[0], keys[2], keys[3], salt, waiting)
+        while place < end and filled - first < most:
+            begin, key, order = place, pair_keys[rows[place]], row_orders[place]
+            while place < end and row_orders[place] == order and pair_keys[rows[place]] == key:
+                place += 1
+            who[filled], orders[filled] = key, order
+            for t in range(len(totals)):
+                added[t, filled] = _amount(totals[t], values, rows[begin:place])
+            filled += 1
+        place, sizes[u] = end, filled - first
     return filled, found
 
 
 @jit()
-def _first_keys(total, found, keys, scratch):
-    """Keep the first key of each unit, without a sort; see `settle`."""
-    pair_units, pair_keys, orders, sizes, words, who, _, _, own_keys, own_orders, bases, _, _ = scratch
-    sizes[:found] = 0
-    for i in range(total):
-        u, key, order = who[i], pair_keys[i], _order(bases[who[i]], orders[i])
-        if sizes[u] == 0 or _before(order, key, own_orders[u], own_keys[u], keys[0], keys[2], keys[3]):
-            own_keys[u], own_orders[u], sizes[u] = key, order, 1
-    pair_units[:found], pair_keys[:found], orders[:found] = words[:found], own_keys[:found], own_orders[:found]
-    return found
+def _amount(total, values, rows):
+    """Return what a pair with these rows adds to a total; see `noise.totals`, and `sql.totals` for the same as SQL.
+
+    Whole numbers of steps, below 2^59, are added up in two halves of 32 bits: those of 2^31 rows cannot overflow.
+    """
+    column, upper, lower, count = np.int64(total[COLUMN]), 0, 0, 0
+    for i in rows:
+        value = values[column, i]
+        if -_LARGEST <= value <= _LARGEST:  # neither NaN nor infinite
+            clipped = min(max(value, -total[LARGEST_ROW]), total[LARGEST_ROW])
+            steps = np.int64(np.floor(clipped * total[STEPS] + 0.5))
+            upper, lower, count = upper + (steps >> 32), lower + (steps & _LOWER), count + 1
+    if count == 0:
+        return total[MISSING]
+    upper += lower >> 32
+    x = _as_double(upper >> 32, np.uint64(upper) << _HALF | np.uint64(lower & _LOWER))
+    if total[IS_MEAN] != 0:
+        x = x / np.float64(count)
+    if total[IS_RAW] != 0:
+        return x
+    return np.floor(min(max((x - total[ZERO]) * total[PER_STEP], 0.0), total[GRID]) + 0.5)
+
+
+@jit(forceinline=True)
+def _as_double(upper, lower):
+    """Return an integer of 128 bits as DuckDB converts it."""
+    return -np.float64(~lower) - 1.0 if upper == -1 else np.float64(lower) + np.float64(upper) * 2.0**64
 
 
 @jit(waits=False)
@@ -205,51 +210,38 @@ def hash_of_unit(unit, units):
     return units[1][np.int64(unit) + 1] if units[2] else combine(units[5], hash_word(unit & units[6]))
 
 
-@jit(forceinline=True)
-def _order(unit_hash, key_hash):
-    return hash_word(combine(unit_hash, key_hash)) & _UPPER_BITS
-
-
 @jit(waits=False, nogil=True)
-def emit(part, bits, kept, found, most, key_count, units, salt, scratch, sizes_there, keys_there, present):
-    """Write the sizes and the keys of the units of a part, these sorted; return whether `is_bounded`.
+def emit(part, bits, kept, found, most, key_count, units, salt, scratch, sizes_there, keys_there, added_there, present):
+    """Write the sizes and the keys of the units of a part, these sorted, and what their pairs add.
+
+    Return whether `is_bounded`.
 
     Args:
         kept, found: what `settle` returned, which has filled the buffers.
         present: becomes True for each key that some unit keeps.
     """
-    words, keys, orders, sizes, _, turn, starts, _, _, unit_orders, names, table, waiting = scratch
+    words, keys, orders, sizes, names, turn, starts, same, unit_orders, bases, table, waiting, _, added = scratch
     if not is_bounded(words[:found], sizes[:found], keys[:kept], orders[:kept], most, key_count, part, bits, units,
                       salt, table):  # fmt: skip
         return False
     place, texts = 0, units[0]
     for u in range(found):
-        turn[u], starts[u] = u, place
-        place += sizes[u]
-        unit_orders[u] = hash_word(hash_of_unit(words[u], units)) & _UPPER_BITS
+        turn[u], same[u], starts[u], unit_orders[u] = u, u, place, hash_word(bases[u]) & _UPPER_BITS
         names[u + 1] = texts[np.int64(words[u]) + 1] if units[2] else words[u]
-    _quicksort(0, found - 1, turn, unit_orders, names, units[2], units[3], salt, waiting)
+        place += sizes[u]
+    _quicksort(0, found - 1, turn, unit_orders, same, names, units[2], units[3], salt, waiting)
     place = 0
     for i in range(found):
         u = turn[i]
         sizes_there[i] = sizes[u]
         for j in range(starts[u], starts[u] + sizes[u]):
             keys_there[place] = keys[j]
+            for t in range(len(added)):
+                added_there[t, place] = added[t, j]
             place += 1
             if not present[keys[j]]:
                 present[keys[j]] = True
     return True
-
-
-@jit(waits=False, nogil=True)
-def assemble(sizes, keys, numbers, starts, key_numbers, first_unit, first_pair):
-    """Write the starts of the units of a part, and their keys under new numbers."""
-    place = first_pair
-    for u in range(len(sizes)):
-        starts[first_unit + u] = place
-        place += sizes[u]
-    for i in range(len(keys)):
-        key_numbers[first_pair + i] = numbers[keys[i]]
 
 
 @jit()
@@ -278,20 +270,24 @@ def is_bounded(units, sizes, keys, orders, most, key_count, part, bits, known, s
 
 
 @jit(waits=False, nogil=True)
-def first_keys(starts, key_numbers, most, begin, stop, bounded_starts, bounded):
-    """Write the first `most` keys of the units from `begin` to `stop`, whose starts are known."""
+def first_keys(starts, key_numbers, added, most, begin, stop, bounded_starts, bounded, bounded_added):
+    """Write the first `most` keys of the units from `begin` to `stop`, whose starts are known, and what these add."""
     for unit in range(begin, stop):
-        place = bounded_starts[unit]
-        for k in range(min(most, starts[unit + 1] - starts[unit])):
-            bounded[place + k] = key_numbers[starts[unit] + k]
+        first, place = starts[unit], bounded_starts[unit]
+        for k in range(min(most, starts[unit + 1] - first)):
+            bounded[place + k] = key_numbers[first + k]
+            for t in range(len(added)):
+                bounded_added[t, place + k] = added[t, first + k]
 
 
 @jit(waits=False, nogil=True)
-def count_keys(starts, key_numbers, most, begin, stop, counts):
-    """Add one to the count of each of the first `most` keys of the units from `begin` to `stop`."""
-    for unit in range(begin, stop):
-        for i in range(starts[unit], min(starts[unit + 1], starts[unit] + most)):
-            counts[key_numbers[i]] += 1
+def count_keys(key_numbers, added, begin, stop, numbers):
+    """Count the pairs from `begin` to `stop` by key, and add up what they add."""
+    for i in range(begin, stop):
+        key = key_numbers[i]
+        numbers[0, key] += 1
+        for t in range(len(added)):
+            numbers[t + 1, key] += np.int64(added[t, i])
 
 
 @jit(waits=False, nogil=True)
@@ -319,8 +315,10 @@ def _before(order, key, other_order, other_key, names, texts, blocks):
 
 
 @jit()
-def _quicksort(low, high, keys, orders, names, texts, blocks, salt, waiting):
-    """Sort from `low` to `high`; the longer part is pushed to the stack `waiting`, whose depth is then at most 64.
+def _quicksort(low, high, items, orders, keys, names, texts, blocks, salt, waiting):
+    """Sort items from `low` to `high` by their orders, and ties by their keys.
+
+    The longer part is pushed to the stack `waiting`, whose depth is then at most 64.
 
     Someone may choose the order of keys with equal hashes. The pivot is secret, so no order takes much longer.
     """
@@ -330,19 +328,19 @@ def _quicksort(low, high, keys, orders, names, texts, blocks, salt, waiting):
             secret = fold(np.uint64(low) ^ salt[6], np.uint64(high) ^ salt[7]) >> _HALF
             middle = low + np.int64(secret * np.uint64(high - low) >> _HALF)
             for a, b in ((low, middle), (middle, high), (low, middle)):
-                if _before(orders[b], keys[b], orders[a], keys[a], names, texts, blocks):
+                if _before(orders[b], keys[items[b]], orders[a], keys[items[a]], names, texts, blocks):
                     orders[a], orders[b] = orders[b], orders[a]
-                    keys[a], keys[b] = keys[b], keys[a]
-            order, key = orders[middle], keys[middle]
+                    items[a], items[b] = items[b], items[a]
+            order, key = orders[middle], keys[items[middle]]
             i, j = low, high
             while i <= j:
-                while _before(orders[i], keys[i], order, key, names, texts, blocks):
+                while _before(orders[i], keys[items[i]], order, key, names, texts, blocks):
                     i += 1
-                while _before(order, key, orders[j], keys[j], names, texts, blocks):
+                while _before(order, key, orders[j], keys[items[j]], names, texts, blocks):
                     j -= 1
                 if i <= j:
                     orders[i], orders[j] = orders[j], orders[i]
-                    keys[i], keys[j] = keys[j], keys[i]
+                    items[i], items[j] = items[j], items[i]
                     i += 1
                     j -= 1
             if j - low > high - i:
@@ -353,11 +351,11 @@ def _quicksort(low, high, keys, orders, names, texts, blocks, salt, waiting):
                 high = j
             depth += 1
         for i in range(low + 1, high + 1):
-            order, key, j = orders[i], keys[i], i - 1
-            while j >= low and _before(order, key, orders[j], keys[j], names, texts, blocks):
-                orders[j + 1], keys[j + 1] = orders[j], keys[j]
+            order, item, j = orders[i], items[i], i - 1
+            while j >= low and _before(order, keys[item], orders[j], keys[items[j]], names, texts, blocks):
+                orders[j + 1], items[j + 1] = orders[j], items[j]
                 j -= 1
-            orders[j + 1], keys[j + 1] = order, key
+            orders[j + 1], items[j + 1] = order, item
         if depth == 0:
             return
         depth -= 1

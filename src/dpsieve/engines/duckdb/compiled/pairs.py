@@ -1,43 +1,55 @@
-"""Pairs of a unit and a key, collected by compiled loops inside of DuckDB's threads: for large tables.
+"""Pairs of a unit and a key, collected by compiled loops from the rows that DuckDB streams: for large tables.
 
 The result is that of the SQL texts in `sql.queries`, for every salt: DuckDB reads, filters and converts the same rows,
 each unit keeps the keys with the smallest of DuckDB's hashes, of equal ones the smallest keys, and units have the same
 order. So a release does not reveal which way was taken, and the choice may depend on the data. It is faster since keys
 become numbers first, and pairs are divided by unit into parts that fit into the cache of a core.
 
-Each thread collects the pairs that it reads; where there is no room for more, repeated ones are dropped. At the end
-keys get common numbers, and each part of the units is bounded by one thread. Where memory does not suffice, or anything
-else is not as expected, this gives up, and the SQL text takes its place.
+Each thread takes batches of rows and collects their pairs. At the end keys get common numbers, and each part of the
+units is bounded by one thread, which also adds up what each pair adds to totals. Where memory does not suffice, or
+anything else is not as expected, this gives up, and the SQL text takes its place.
 """
 
 import contextlib
+import math
+import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dpsieve.display import log
 from dpsieve.engines.answers import name_keys
-from dpsieve.engines.duckdb.compiled import chunks, pair_loops
-from dpsieve.engines.duckdb.compiled.database import OwnDatabase, Unavailable, check
-from dpsieve.engines.duckdb.compiled.numbering import Blocks, Each, Memory, Numbered, key_of_tables, merge
-from dpsieve.engines.duckdb.read import Job
+from dpsieve.engines.duckdb.compiled import pair_loops
+from dpsieve.engines.duckdb.compiled.numbering import (
+    Blocks,
+    Each,
+    Memory,
+    Numbered,
+    Unavailable,
+    Values,
+    key_of_tables,
+    merge,
+)  # fmt: skip
+from dpsieve.engines.duckdb.read import Job, Limits
 from dpsieve.engines.engine import Aggregation, Columns
 from dpsieve.engines.sql.columns import AS_TEXT, Column, call
 from dpsieve.engines.sql.queries import rows_query, unit_names
 from dpsieve.engines.true_data import Counted, Pairs
+from dpsieve.noise.totals import GRID, AnyTotal, RawTotal, Total
 from dpsieve.privacy.guarantee import Weight
-from dpsieve.types import Bools, Ints, Words
+from dpsieve.types import Bools, Floats, Ints
 
 _FIRST_VALUES = 1 << 16  # a power of two
 _BLOCKS_AT_ONCE = 1 << 11  # 6 MiB
+_ROWS_AT_ONCE = 1 << 14
 _PAIRS_OF_A_PART, _MOST_BITS = 1 << 15, 11
-_SCRATCH_OF_A_PAIR = 104  # bytes of `make_scratch`, at most
+_BYTES_OF_A_PAIR, _SCRATCH_OF_A_PAIR = 12, 104  # without values; the latter is of `make_scratch`, at most
 _MOST_KEYS = (1 << 31) - 1
-_NOTHING = np.empty(0, np.uint64)
 _UNEXPECTED = (Unavailable, pa.ArrowException, MemoryError, RuntimeError)  # the last where no thread can be started
 _ALL, _LOWER = (1 << 64) - 1, (1 << 32) - 1
 _INTEGERS = {
@@ -47,35 +59,30 @@ _INTEGERS = {
 _TEXTS = frozenset({"VARCHAR", "UUID"})  # as text these sort as they did
 
 
-def count_by_loops(job: Job, database: OwnDatabase) -> Counted | None:
+def count_by_loops(job: Job, limits: Limits) -> Counted | None:
     """Return keys with their counts or sums of weights; None if loops do not support the columns, or gave up."""
-    pairs, measure = pairs_by_loops(job, database), job.task.measure
+    pairs, measure = pairs_by_loops(job, limits), job.task.measure
     if pairs is None:
         return None
-    sizes, weights = pairs.sizes, np.array([0, *job.task.weights])
-    sums = pairs.weights(measure) if isinstance(measure, Weight) else pairs.counts()
-    total = int((sizes * weights[np.minimum(sizes, len(weights) - 1)]).sum())
-    check(int(sums.sum()) == total, "the sums of keys are not those of their units")
-    return Counted(pairs.keys, sums)
+    return Counted(pairs.keys, pairs.weights(measure)) if isinstance(measure, Weight) else pairs.count_all()
 
 
-def pairs_by_loops(job: Job, database: OwnDatabase) -> Pairs | None:
+def pairs_by_loops(job: Job, limits: Limits) -> Pairs | None:
     """Return the keys of each unit; None if loops do not support the columns, or gave up."""
     suits = suits_loops(job.scan.columns, job.task, job.scan.rows or 0, job.listed is not None)
-    return read_pairs(job, database) if suits else None
+    return read_pairs(job, limits) if suits else None
 
 
-def read_pairs(job: Job, database: OwnDatabase) -> Pairs | None:
+def read_pairs(job: Job, limits: Limits) -> Pairs | None:
     """Return the pairs that are kept, of columns that suit; None when it gives up, at the latest without memory."""
     task, listed = job.task, job.listed
     try:
-        with ThreadPoolExecutor(database.threads) as pool:
+        with ThreadPoolExecutor(limits.threads) as pool:
             each: Each = lambda act, numbers: list(pool.map(act, numbers))  # noqa: E731
-            collected = _collect(job, database)
-            counts = _count_parts(collected, database.memory // 2, each)
-            units = _values([part.units for part in collected], _MOST_KEYS, each)
-            keys = _values([part.keys for part in collected], 0 if listed is None else len(listed), each)
-            starts, numbers, present = _bound_parts(collected, counts, units, keys, task.contribution.keys, each)
+            collected = _collect(job, limits, each)
+            units = merge([part.units for part in collected], _MOST_KEYS, each)
+            keys = merge([part.keys for part in collected], 0 if listed is None else len(listed), each)
+            starts, numbers, amounts, present = _bound_parts(collected, units, keys, task, limits.memory // 2, each)
             # The number of rows that a file claims to have does not bound the number of units.
             if (len(starts) - 1) * max(task.weights) >= 2**63:
                 return None
@@ -87,35 +94,63 @@ def read_pairs(job: Job, database: OwnDatabase) -> Pairs | None:
                     return None
                 kind = job.scan.columns[task.columns.key[0]].kind
                 found = pa.table({"k0": names.cast(_INTEGERS.get(kind, pa.string()))})
-        return Pairs(name_keys(task, listed, found), starts, numbers, threads=database.threads)
+        added = amounts if task.columns.totals else None
+        return Pairs(name_keys(task, listed, found), starts, numbers, added, limits.threads)
     except _UNEXPECTED:
         return None
 
 
-def _collect(job: Job, database: OwnDatabase) -> list["_Collected"]:
+def describe_totals(totals: Sequence[AnyTotal]) -> tuple[list[str], Floats]:
+    """Return the columns that are added up, and what loops know of each total."""
+    columns, rows = list(dict.fromkeys(total.column for total in totals)), []
+    for total in totals:
+        what = columns.index(total.column), total.statistic == "mean", isinstance(total, RawTotal)
+        grid = (0.0, 0.0, math.nan, 0.0)
+        if isinstance(total, Total):
+            grid = total.low * total.steps_per_unit, total.per_step, total.missing, GRID
+        rows.append((*what, total.largest_row, total.steps_per_unit, *grid))
+    return columns, np.array(rows, np.float64).reshape(-1, pair_loops.TOTAL)
+
+
+def _collect(job: Job, limits: Limits, each: Each) -> list["_Collected"]:
     """Return the pairs of all rows, by thread."""
-    scan, task, known = job.scan, job.task, job.known
+    scan, task, known, (added, totals) = job.scan, job.task, job.known, describe_totals(job.task.columns.totals)
+    if (scan.rows or 0) * (_BYTES_OF_A_PAIR + 8 * len(added)) > limits.memory // 2:
+        raise Unavailable
     key, unit = scan.columns[task.columns.key[0]], unit_type(scan.columns, task.columns)
-    rows, _ = rows_query(scan.text, scan.columns, task, known)
+    values = [f"coalesce({scan.columns[name].as_number}, 'nan'::DOUBLE)" for name in added]
+    rows, _ = rows_query(scan.text, scan.columns, task, known, values=values)
     kind = "BIGINT" if known is not None else key_type(key) or ""
-    arguments = {unit_expression(scan.columns, task.columns) or "": unit, f"CAST(k0 AS {kind})": kind}
-    columns = [0, 0]
-    hashes = (unit, call("hash", f"{task.salt}::UBIGINT", *unit_names(task.columns))), (kind, call("hash", "k0"))
-    for i, (type_, text) in enumerate(hashes):
-        if type_ == "VARCHAR":
-            columns[i] = len(arguments)
-            arguments[text] = "UBIGINT"
-    salt, room = key_of_tables(task.salt), Memory(database.memory)
+    wanted = [unit_expression(scan.columns, task.columns) or "", f"CAST(k0 AS {kind})"]
+    hashes = call("hash", f"{task.salt}::UBIGINT", *unit_names(task.columns)), call("hash", "k0")
+    wanted += [text if type_ == "VARCHAR" else "0::UBIGINT" for type_, text in zip((unit, kind), hashes, strict=True)]
+    wanted += [f"q{i}" for i in range(len(added))]
+    salt, room = key_of_tables(task.salt), Memory(limits.memory)
     blocks, names = Blocks(room), scan.columns[task.columns.unit[0]]
     bits = min(_MOST_BITS, max(1, ((scan.rows or 0) // _PAIRS_OF_A_PART).bit_length()))
 
-    def collect_in_a_thread() -> _Collected:
+    def collect_nothing() -> _Collected:
         units = Numbered(salt, room, blocks, 0, _FIRST_VALUES) if unit == "VARCHAR" else None
         keys = Numbered(salt, room, blocks, _mask(key, kind), _FIRST_VALUES) if known is None else None
-        return _Collected(units, keys, columns, _mask(names, unit), task.salt, room, bits)
+        return _Collected(units, keys, _mask(names, unit), task.salt, room, bits, totals, len(added))
 
-    collected = [collect_in_a_thread() for _ in range(database.threads)]
-    database.visit(rows, arguments, chunks.visit.address, collected)
+    collected = [collect_nothing() for _ in range(limits.threads)]
+    batches = job.connection.sql(f"SELECT {', '.join(wanted)} FROM ({rows})").to_arrow_reader(_ROWS_AT_ONCE)
+    one_reads, failed = threading.Lock(), threading.Event()
+
+    def collect(thread: int) -> None:
+        try:
+            while not failed.is_set():
+                with one_reads:
+                    batch = batches.read_next_batch()
+                collected[thread].append(batch)
+        except StopIteration:
+            pass
+        except BaseException:
+            failed.set()
+            raise
+
+    each(collect, range(limits.threads))
     return collected
 
 
@@ -124,107 +159,62 @@ def _mask(column: Column, kind: str) -> int:
     return 0 if kind == "VARCHAR" else _LOWER if column.kind in ("TINYINT", "SMALLINT", "INTEGER") else _ALL
 
 
-class _Values(NamedTuple):
-    """The values of units, or of keys, by number; the words are empty where the numbers are the values.
-
-    `for_loops` has the words and DuckDB's hashes of them, from 1 on, whether they are references to texts, the
-    addresses of the blocks of these, and for each thread the address of its numbers, or 0 where these are the same.
-    """
-
-    total: int
-    words: Words
-    blocks: Blocks | None
-    for_loops: tuple[Any, ...]
-    numbers: list[Ints]  # at the addresses
-
-
-def _values(tables: list[Numbered | None], count: int, each: Each) -> _Values:
-    """Return the values of the tables of all threads; without tables, `count` numbers that are values themselves."""
-    used, none = [table for table in tables if table is not None], np.zeros(len(tables), np.int64)
-    if not used:
-        return _Values(count, _NOTHING, None, (_NOTHING, _NOTHING, False, _NOTHING, none), [])
-    merged = merge(used, each)
-    addresses = np.array([column.ctypes.data if len(column) else 0 for column in merged.numbers])
-    known = merged.words, merged.hashes, used[0].is_text, used[0].blocks.addresses, addresses
-    return _Values(merged.total, merged.words, used[0].blocks if used[0].is_text else None, known, merged.numbers)
-
-
-def _count_parts(collected: list["_Collected"], memory: int, each: Each) -> Ints:
-    """Return the number of pairs of each part; give up where the threads cannot bound the largest in this memory.
-
-    All pairs of a unit are in one part, so one unit may have most of the pairs. Repeated ones are dropped first.
-    """
-    threads = range(len(collected))
-
-    def count() -> Ints:
-        return np.asarray(np.sum(each(lambda i: pair_loops.count_pairs(collected[i].chains), threads), axis=0))
-
-    def fit(counts: Ints) -> bool:
-        return int(np.sort(counts)[-len(threads) :].sum()) * _SCRATCH_OF_A_PAIR <= memory
-
-    counts = count()
-    if not fit(counts):
-        each(lambda i: collected[i].compact(), threads)
-        counts = count()
-        if not fit(counts):
-            raise Unavailable
-    return counts
-
-
 def _bound_parts(
-    collected: list["_Collected"], counts: Ints, units: _Values, keys: _Values, most: int, each: Each
-) -> tuple[Ints, NDArray[np.int32], Bools]:
-    """Return starts and keys of the units, and which keys some unit keeps: those alone have numbers, but for a list."""
-    first, places = collected[0], keys.words is _NOTHING
-    unit_side = (*units.for_loops, first.salt_hash, np.uint64(first.mask))
+    collected: list["_Collected"], units: Values, keys: Values, task: Aggregation, memory: int, each: Each
+) -> tuple[Ints, NDArray[np.int32], Floats, Bools]:
+    """Return starts and keys of the units, what pairs add, and which keys some unit keeps.
+
+    Those alone have numbers, but for a list. All pairs of a unit are in one part, so one unit may have most of them:
+    give up where the threads cannot bound the largest parts in this memory.
+    """
+    first, most, listed, totals = collected[0], task.contribution.keys, not len(keys.words), collected[0].totals
+    counts: Ints = np.sum([part.counts for part in collected], axis=0)
+    each_takes = _SCRATCH_OF_A_PAIR + 8 * (first.columns + len(totals))
+    if int(np.sort(counts)[-len(collected) :].sum()) * each_takes > memory:
+        raise Unavailable
+    unit_side, key_side = (*units.describe(), first.salt_hash, first.mask), keys.describe()
     chains = np.array([part.chains.ctypes.data for part in collected])
-    ends, largest = np.cumsum(counts), int(counts.max())
-    sizes, kept_keys = (np.empty(int(ends[-1]), np.int32) for _ in range(2))
-    made, present, parts = (
-        np.zeros((len(counts), 2), np.int64),
-        np.zeros(keys.total, np.bool_),
-        deque(range(len(counts))),
-    )
+    present, parts = np.zeros(keys.total, np.bool_), deque(range(len(counts)))
+    made: list[Any] = [None] * len(counts)
 
     def bound_parts(_: int) -> None:
-        scratch = make_scratch(largest)
+        scratch = make_scratch(int(counts.max()), first.columns, len(totals))
         with contextlib.suppress(IndexError):  # when no part is left
             while True:
                 part = parts.popleft()
-                sides = part, chains, len(counts), unit_side, keys.for_loops
-                kept, found = pair_loops.settle(*sides, most, first.salt, scratch)
-                here = slice(int(ends[part] - counts[part]), int(ends[part]))
+                sides = part, chains, len(counts), unit_side, key_side
+                kept, found = pair_loops.settle(*sides, most, first.salt, totals, scratch)
+                there = np.empty(found, np.int32), np.empty(kept, np.int32), np.empty((len(totals), kept))
                 terms = part, first.bits, kept, found, most, keys.total, unit_side, first.salt, scratch
-                is_bounded = pair_loops.emit(*terms, sizes[here], kept_keys[here], present)
-                check(is_bounded, "a unit keeps more keys than its bound")
-                made[part] = kept, found
+                if not pair_loops.emit(*terms, *there, present):
+                    log.warning("compiled loops: a unit keeps more keys than its bound; SQL counts instead")
+                    raise Unavailable
+                made[part] = there
 
     each(bound_parts, range(len(collected)))
-    pair_ends, unit_ends = np.cumsum(made, axis=0).T
-    numbers = np.arange(keys.total, dtype=np.int32) if places else np.cumsum(present, dtype=np.int32) - np.int32(1)
-    starts, key_numbers = np.empty(int(unit_ends[-1]) + 1, np.int64), np.empty(int(pair_ends[-1]), np.int32)
-    starts[-1] = pair_ends[-1]
+    unit_ends, pair_ends = (np.cumsum([len(part[i]) for part in made]) for i in range(2))
+    numbers = np.arange(keys.total, dtype=np.int32) if listed else np.cumsum(present, dtype=np.int32) - np.int32(1)
+    starts, key_numbers = np.zeros(int(unit_ends[-1]) + 1, np.int64), np.empty(int(pair_ends[-1]), np.int32)
+    amounts = np.empty((len(totals), len(key_numbers)))
 
     def assemble(part: int) -> None:
-        begin, (kept, found) = int(ends[part] - counts[part]), made[part]
-        mine = sizes[begin : begin + found], kept_keys[begin : begin + kept]
-        pair_loops.assemble(*mine, numbers, starts, key_numbers, unit_ends[part] - found, pair_ends[part] - kept)
+        sizes, kept, added = made[part]
+        there = slice(pair_ends[part] - len(kept), pair_ends[part])
+        ends = starts[1 + unit_ends[part] - len(sizes) : 1 + unit_ends[part]]
+        ends[:] = np.cumsum(sizes) + there.start
+        np.take(numbers, kept, out=key_numbers[there], mode="clip")
+        amounts[:, there] = added
 
-    each(assemble, range(len(counts)))
-    return starts, key_numbers, present
+    each(assemble, range(len(made)))
+    return starts, key_numbers, amounts, present
 
 
-def make_scratch(pairs: int) -> tuple[NDArray[Any], ...]:
-    """Return the scratch buffers of `pair_loops.settle` for this number of pairs."""
+def make_scratch(pairs: int, columns: int = 0, totals: int = 0) -> tuple[NDArray[Any], ...]:
+    """Return the scratch buffers of `pair_loops.settle` for this number of pairs, columns of values, and totals."""
     u64, i32, i64 = np.uint64, np.int32, np.int64
-    # The units, keys and orders of the pairs, sizes, units, ranks of the units, starts, ends, keys, orders, hashes.
-    kinds = (u64, i32, u64, i32, u64, i32, i64, i64, i32, u64, u64)
-    buffers = [np.empty(pairs + 1, kind) for kind in kinds]
-    return *buffers, _make_table(pairs), np.empty((64, 2), i64)
-
-
-def _make_table(pairs: int) -> NDArray[np.int32]:
-    return np.empty(4 << pairs.bit_length(), np.int32)
+    buffers = [np.empty(pairs + 1, kind) for kind in (u64, i32, u64, i32, u64, i32, i64, i32, u64, u64)]
+    table, waiting = np.empty(4 << pairs.bit_length(), i32), np.empty((64, 2), i64)
+    return *buffers, table, waiting, np.empty((columns, pairs)), np.empty((totals, pairs))
 
 
 class _Collected:
@@ -232,57 +222,57 @@ class _Collected:
 
     Args:
         units, keys: the tables that number them, or None where they are their own numbers.
-        columns: those with DuckDB's hashes of texts.
         mask: the bits that DuckDB hashes of a unit that is an integer.
         salt: the salt of the choice of keys.
         room: the memory budget.
         bits: how many bits say which part a unit is in.
+        totals, columns: what is added up, see `describe_totals`, and from how many columns.
     """
 
     def __init__(
-        self, units: Numbered | None, keys: Numbered | None, columns: list[int], mask: int, salt: int, room: Memory,
-        bits: int,
+        self, units: Numbered | None, keys: Numbered | None, mask: int, salt: int, room: Memory, bits: int,
+        totals: Floats, columns: int,
     ) -> None:  # fmt: skip
-        self.units, self.keys, self.mask, self.bits, self._room = units, keys, mask, bits, room
+        self.units, self.keys, self.mask, self.bits, self._room = units, keys, np.uint64(mask), bits, room
+        self.totals, self.columns = totals, columns
         self.salt, self.salt_hash = key_of_tables(salt), np.uint64(pair_loops.hash_salt(np.uint64(salt)))
-        self.chains, self._store = (
-            np.zeros((1 << bits, pair_loops.CHAIN), np.int64),
-            np.zeros(pair_loops.STORE, np.int64),
-        )
-        self.chains[:, pair_loops.FILL] = pair_loops.PAIRS_OF_A_BLOCK  # of no block: the first pair takes one
+        self.chains = np.zeros((1 << bits, pair_loops.CHAIN), np.int64)
+        self._store = np.zeros(pair_loops.STORE, np.int64)
+        # A part has no block yet, so its first pair takes one.
+        full = pair_loops.PAIRS_OF_A_BLOCK
+        self.chains[:, [pair_loops.FILL, pair_loops.BEFORE]] = full, -full
+        self._store[pair_loops.SIZE] = pair_loops.BYTES_OF_A_BLOCK + columns * pair_loops.BYTES_OF_A_COLUMN
         self._blocks: list[NDArray[np.uint8]] = []
-        self.frame = np.zeros(chunks.FIELDS, np.int64)
-        for field, table in ((chunks.UNITS, units), (chunks.KEYS, keys)):
-            self.frame[field] = 0 if table is None else table.frame.ctypes.data
-        self.frame[[chunks.UNIT_HASHES, chunks.KEY_HASHES]] = columns
-        self.frame[[chunks.MASK, chunks.SALT]] = np.array([mask, self.salt_hash], np.uint64).view(np.int64)
-        self.frame[[chunks.CHAINS, chunks.BITS]] = self.chains.ctypes.data, bits
-        self.frame[chunks.BLOCKS] = self._store.ctypes.data
 
-    def grow(self) -> bool:
-        """Make room for what wants some; return whether that was possible."""
-        wants = self.frame[chunks.WANTS]
-        for values, field in ((self.units, chunks.UNITS), (self.keys, chunks.KEYS)):
-            if values is not None and wants == self.frame[field]:
-                return values.grow()
-        return self._add_blocks() or self.compact()
+    @property
+    def counts(self) -> Ints:
+        """The number of pairs of each part."""
+        return self.chains[:, pair_loops.FILL] + self.chains[:, pair_loops.BEFORE]
 
-    def _add_blocks(self) -> bool:
-        size = _BLOCKS_AT_ONCE * pair_loops.BYTES_OF_A_BLOCK
+    def append(self, batch: pa.RecordBatch) -> None:
+        """Append rows of a unit, a key, DuckDB's hashes of these if they are texts, and numbers."""
+        if any(column.null_count for column in batch.columns):
+            raise Unavailable  # SQL refuses null units
+        hashes = [column.to_numpy() for column in batch.columns[2:4]]
+        tables = self.units, self.keys
+        units, keys = (
+            column.to_numpy() if table is None else table.number(column, given)
+            for column, table, given in zip(batch.columns, tables, hashes, strict=False)
+        )
+        values = np.array([column.to_numpy() for column in batch.columns[4:]]).reshape(self.columns, len(batch))
+        given = hashes[0] if self.units is not None else hashes[0][:0]
+        known = self.mask, self.salt_hash, self.bits, self.chains, self._store
+        done = 0
+        while (done := pair_loops.append(done, units, keys, given, values.view(np.uint64), *known)) < len(batch):
+            self._add_blocks()
+
+    def _add_blocks(self) -> None:
+        size = _BLOCKS_AT_ONCE * int(self._store[pair_loops.SIZE])
         if not self._room.take(size):
-            return False
+            raise Unavailable
         self._blocks.append(np.empty(size, np.uint8))
         address = self._blocks[-1].ctypes.data
         self._store[[pair_loops.NEXT, pair_loops.END]] = address, address + size
-        return True
-
-    def compact(self) -> bool:
-        """Drop repeated pairs; return whether at most half of the pairs remain."""
-        counts = pair_loops.count_pairs(self.chains)
-        largest = int(counts.max())
-        scratch = np.empty(largest, np.uint64), np.empty(largest, np.int32), _make_table(largest)
-        remain = pair_loops.compact(self.chains, self._store, self.salt, *scratch)
-        return int(2 * remain) <= int(counts.sum())
 
 
 def unit_expression(columns: Mapping[str, Column], wanted: Columns) -> str | None:
