@@ -34,9 +34,10 @@ from dpsieve.channels.channel import ReportedCounts
 from dpsieve.engines.true_data import FromPairs, Pairs
 from dpsieve.jobs.bounds import CANDIDATES
 from dpsieve.jobs.discover import plan_top_k
+from dpsieve.jobs.key_set_request import TopKRequest
 from dpsieve.jobs.mechanisms import choose_mechanism
 from dpsieve.jobs.release import plan_release
-from dpsieve.jobs.request import Goal, ReleaseRequest, TopKRequest
+from dpsieve.jobs.request import Goal, ReleaseRequest
 from dpsieve.privacy.guarantee import Contribution
 from dpsieve.publication.release import Release
 from dpsieve.randomness.source import resolve
