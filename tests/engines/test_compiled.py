@@ -168,8 +168,9 @@ def test_units_that_are_identifiers_or_short_numbers(tmp_path, compiled_runs):
     assert len(compiled_runs) == 2 and None not in compiled_runs
 
 
-def test_nulls():
-    table = table_of([(1, "a"), (None, "a"), (2, None)])
+@pytest.mark.parametrize("text_units", [False, True], ids=["numbers", "texts"])
+def test_nulls(text_units):
+    table = table_of([(1, "a"), (None, "a"), (2, None)], text_units)
     assert counts(table, allow_null_units=True) == {"a": 1}
     with pytest.raises(InvalidValue, match="privacy_unit='unit' contains nulls"):
         counts(table)
