@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 import dpsieve as ds
-from dpsieve.auditing.inputs import Inputs, reordered, amounts, canary_inputs, events
+from dpsieve.auditing.inputs import Inputs, amounts, canary_inputs, events, reordered
 from dpsieve.discovery.choice import CommonTop
 from dpsieve.discovery.divided_units import DividedUnits
 from dpsieve.discovery.find_then_count import find_then_count
@@ -102,7 +102,7 @@ def count_canaries(canaries=2000, **arguments):
                 given = {"key": "key", "privacy_unit": "unit", "out": f"{folder}/out", **arguments, **budget}
                 made = ds.release_counts([batch], source=source, **given).table
             shown = dict(zip(made["key"].to_pylist(), made["count"].to_pylist(), strict=True))
-            return [shown.get(name, UNITS) - UNITS - 0.5 for name in names]
+            return [(shown.get(name) or UNITS) - UNITS - 0.5 for name in names]
 
         return Inputs("counts", "one_run", run, [UNITS + 1] * canaries, [UNITS] * canaries)
 
@@ -201,13 +201,11 @@ def selected(method, units, more, budget, max_keys=5, **settings):
         selector.certify()
 
         def run(pairs, source):
-            return [key for key in pairs.keys.filter(pa.array(selector.select(pairs, source)))["key"].to_pylist()]
-
-        def count(pairs, source):
-            shown = set(run(pairs, source)) - {"tea"}
+            published = pairs.keys.filter(pa.array(selector.select(pairs, source)))["key"].to_pylist()
+            shown = set(published) - {"tea"}
             return [len(shown), *(float(key in shown) for key in "abcde")]
 
-        return count
+        return run
 
     data, neighbour = Pairs.of(units), Pairs.of([*units, more])
     return rates(make, data, neighbour, *budget, **{"runs": 1500, **settings})
@@ -294,7 +292,7 @@ def layout(publish, data, **arguments):
         def run(rows, source):
             return publish(rows, source=source, engine=ENGINE, privacy_unit="unit", **arguments, **budget)
 
-        return Inputs("rows in another order", "dependence", run, data, reordered(data), {"runs": 3})
+        return Inputs("rows in another order", "dependence", run, data, reordered(data), {"runs": 1})
 
     return Path(make, 1.0, 1e-3)
 
@@ -343,6 +341,12 @@ def histogram(values, source, **budget):
     collector = ds.federated.Histogram(ds.federated.plan(**budget), kind="text")
     reports = [collector.client_report(value, source) for value in values]
     made = collector.tally().add([report for report in reports if report is not None]).release(source=source)
+    return dict(zip(made.table["key"].to_pylist(), made.tokens.tolist(), strict=True))
+
+
+def histogram_of_batch(values, source, **budget):
+    collector = ds.federated.Histogram(ds.federated.plan(**budget), kind="text")
+    made = collector.aggregate(collector.client_reports(values, source), source=source)
     return dict(zip(made.table["key"].to_pylist(), made.tokens.tolist(), strict=True))
 
 
@@ -415,6 +419,9 @@ JOBS = {
     "release, sums, keys chosen": total_canaries(
         "count", 300.5, 50.0, sums={"amount": (0, 50)}, units=300, canaries=300, epsilon=4.0, share=0.2
     ),
+    "release, sums, goal counts": total_canaries(
+        "count", 300.5, 50.0, sums={"amount": (0, 50)}, goal="counts", units=300, canaries=300, epsilon=4.0, share=0.1
+    ),
     "release_counts": count_canaries(),
     "discover": table(ds.discover, canaries=4000, units=20, found=1000, max_keys_per_unit=1),
     "discover, any number of keys": table(ds.discover, canaries=4000, units=20, found=800),
@@ -456,11 +463,11 @@ CHANNELS = {
     "channel, sample_threshold, lone key": channel(ds.federated.plan, [9], [9, 1], LONE),
     "channel, sample_threshold, threshold": channel(ds.federated.plan, [2], [3], FULL),
     "channel, sample_threshold, replaced": channel(ds.federated.plan, [3, 2], [2, 3], FULL, neighbours="replace"),
-    "channel, release_sample": rates(
-        lambda **budget: lambda counts, source: ds.channels.release_sample(
-            [f"key {i}" for i in range(len(counts))], counts, 10, source=source, **budget
+    "channel, release": rates(
+        lambda **budget: lambda counts, source: ds.channels.optimal(**budget).release(
+            [f"key {i}" for i in range(len(counts))], counts, source=source
         ).table.select(["key"]),
-        [9], [9, 1], *LONE, runs=600, share=0.25,
+        [9], [9, 1], *LONE, runs=300, share=0.2,
     ),
 }  # fmt: skip
 
@@ -516,7 +523,8 @@ CHOICES = {
         lambda epsilon: PrivateTotal(epsilon, 3), ([9, 9, 9],), ([10, 10, 10],), PURE
     ),
     "amount bounds": drawn(
-        lambda epsilon: AmountBounds(epsilon, "amount", "sum"), (np.array([4e6] * 30 + [4e9] * 3),), (np.array([4e6] * 30 + [4e9] * 4),),
+        lambda epsilon: AmountBounds(epsilon, "amount", "sum"), (np.array([4e6] * 30 + [4e9] * 3),),
+        (np.array([4e6] * 30 + [4e9] * 4),),
         PURE, lambda total: [total.low, total.high],
     ),
     "rest": drawn(lambda epsilon: Rest(epsilon, 3), (9, None), (12, None), PURE, lambda found: [*found.values()]),
@@ -545,7 +553,9 @@ SKETCHES = {
         ["tea"] * 60, ["tea"] * 63, FULL, share=0.15,
     ),
     "MisraGries, universe": sketched(
-        lambda items, source, **budget: one_counter(sketch_of(1, items).release(universe=["tea"], source=source, **budget)),
+        lambda items, source, **budget: one_counter(
+            sketch_of(1, items).release(universe=["tea"], source=source, **budget)
+        ),
         ["tea"] * 60, [*["tea"] * 60, "secret"], PURE,
     ),
     "MisraGries, merged": sketched(
@@ -555,7 +565,8 @@ SKETCHES = {
     "UserMisraGries": sketched(users_full, [DRINKS] * 60, [DRINKS] * 61, FULL, share=0.2),
     "UserMisraGries, full": sketched(users_full, [DRINKS] * 60, [*[DRINKS] * 60, ["cola"]], FULL, share=0.1),
     "UserMisraGries, lone items": sketched(
-        lambda sets, source, **budget: float(len(users(sets, source, **budget))), [], [DRINKS], LONE, runs=900, share=0.05
+        lambda sets, source, **budget: float(len(users(sets, source, **budget))),
+        [], [DRINKS], LONE, runs=900, share=0.05,
     ),
 }  # fmt: skip
 
@@ -617,16 +628,15 @@ NUMBERS = {
 
 CLIENTS = {
     "federated histogram": sketched(histogram, ["tea"] * 4, [*["tea"] * 4, "secret"], LONE, runs=900),
+    "federated histogram, batch": sketched(
+        histogram_of_batch, ["tea"] * 4, [*["tea"] * 4, "secret"], LONE, runs=600
+    ),
     "federated trie": sketched(trie, ["ab"] * 3 + ["cb"], ["ab"] * 3 + ["cb"] * 2, LONE, runs=300, share=0.1),
     "federated trie, cohorts": sketched(
         partial(trie, protocol="cohorts"), ["ab"] * 3, [*["ab"] * 3, "cb"], (1.0, 0.6), runs=300, share=0.05
     ),
     "federated quantiles": sketched(
         distribution, [0.1] * 3 + [0.9], [0.1] * 3 + [0.9] * 2, LONE, runs=300, share=0.1
-    ),
-    "collect_histogram": of_table(ds.collect_histogram, NOBODY, SOMEBODY, (1.0, 0.5), column="key"),
-    "collect_heavy_hitters": of_table(
-        ds.collect_heavy_hitters, NOBODY, SOMEBODY, (1.0, 0.5), column="key", max_length=1
     ),
 }  # fmt: skip
 
@@ -655,7 +665,60 @@ ROWS, MORE_ROWS = amounts(range(40), VALUES), amounts(range(41), [*VALUES, 1.0])
 LINE = np.linspace(0, 1, 400).tolist()
 GIVEN = {"column": "amount", "bounds": (0, 1)}
 TWO, THREE = amounts([1, 2], [0.1, 0.1]), amounts([1, 2, 3], [0.1, 0.1, 0.9])
+METHODS = (
+    "renyi",
+    "renyi_two_rounds",
+    "greedy",
+    "weighted_gaussian",
+    "policy_gaussian",
+    "policy_greedy",
+    "repeated_rounds",
+)
+REPLACED = {"neighbours": "replace"}
+COUNTERS = ("optimal", "simple", "truncated_geometric", "stability", "gaussian")
 LONG = {
+    "channel, release_sample": rates(
+        lambda **budget: lambda counts, source: ds.channels.release_sample(
+            [f"key {i}" for i in range(len(counts))], counts, 10, source=source, **budget
+        ).table.select(["key"]),
+        [9], [9, 1], *LONE, runs=600, share=0.25,
+    ),
+    "collect_histogram": of_table(ds.collect_histogram, NOBODY, SOMEBODY, (1.0, 0.5), column="key"),
+    "collect_heavy_hitters": of_table(
+        ds.collect_heavy_hitters, NOBODY, SOMEBODY, (1.0, 0.5), column="key", max_length=1
+    ),
+    **{
+        f"{name}, {method}": table(
+            publish, canaries=1000, units=40, found=300, max_keys_per_unit=5, method=method, **given
+        )
+        for name, publish, given in (
+            ("discover", ds.discover, {}), ("top_k", ds.top_k, {"k": 300}), ("hitting_set", ds.hitting_set, {"k": 300})
+        )
+        for method in METHODS
+    },
+    **{f"release_counts, {method}": count_canaries(method=method) for method in COUNTERS},
+    "release_counts, report then count": count_canaries(method="report_then_count", max_keys_per_unit=5),
+    **{
+        f"collect_heavy_hitters, {protocol}, replaced": of_table(
+            ds.collect_heavy_hitters, NOBODY, SOMEBODY, (1.0, 0.5), column="key", max_length=1, protocol=protocol,
+            **REPLACED,
+        )
+        for protocol in ("rounds", "cohorts", "one_round")
+    },
+    **{
+        f"collect_quantiles, {protocol}, replaced": of_table(
+            ds.collect_quantiles, TWO, THREE, (1.0, 0.5), depth=1, protocol=protocol, outside="silent", **GIVEN,
+            **REPLACED,
+        )
+        for protocol in ("rounds", "cohorts", "one_round")
+    },
+    "collect_histogram, least error": of_table(
+        ds.collect_histogram, NOBODY, SOMEBODY, (1.0, 0.5), column="key", goal="error", frequency=100
+    ),
+    "collect_histogram, replaced": of_table(
+        ds.collect_histogram, events({"0": range(1, 4)}), events({"0": range(1, 3), "7": [3]}), (1.0, 0.5),
+        column="key", **REPLACED,
+    ),
     **{
         f"release, {name}, lone key": of_table(ds.release, NOBODY, SOMEBODY, (1.0, 0.5), key="key", **given)
         for name, given in (

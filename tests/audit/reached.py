@@ -39,7 +39,6 @@ class Reached:
         code = frame.f_code
         if event != "call" or not code.co_filename.startswith(PACKAGE):
             return
-        new = code not in self.codes
         self.codes.add(code)
         if "self" not in code.co_varnames[: code.co_argcount]:
             return
@@ -48,7 +47,6 @@ class Reached:
             self.drew.add(type(owner))
         elif isinstance(owner, Request) and code.co_name == "__post_init__" and owner not in self.requests[-1:]:
             self.requests.append(owner)
-        del new
 
     def trace(self, run):
         sys.setprofile(self._enter)
