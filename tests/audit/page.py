@@ -1,4 +1,4 @@
-"""Write the measured power into docs/background/audit.md, from audit_power.csv and audit_grades.csv beside it."""
+"""Write the measured power, and what DP-Auditorium found, into docs/background/audit.md, from tables beside it."""
 
 import csv
 import sys
@@ -7,8 +7,8 @@ from pathlib import Path
 
 PAGE = Path(__file__).parents[2] / "docs/background/audit.md"
 TABLE, GRADES = PAGE.with_name("audit_power.csv"), PAGE.with_name("audit_grades.csv")
+OUTSIDE = PAGE.with_name("dp_auditorium.csv")
 OUTCOMES = ("contradicted", "refused", "unchanged", "missed", "not reached", "out of time")
-FIRST, LAST = "<!-- power -->\n", "<!-- end of power -->\n"
 
 
 def rows():
@@ -20,6 +20,8 @@ def grades():
 
 
 def read(table):
+    if not table.exists():
+        return []
     with table.open(encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
@@ -28,8 +30,8 @@ def section(found, graded):
     """Return the text of the section: faults of a known size, outcomes by part, and the faults that were found."""
     lines = [
         "**Faults of a known size.** The noise is multiplied by a factor, or delta is divided by it, and the claim "
-        "stays. The table has the largest of 0.9, 0.7, 0.5 and 0.3 that the short audit finds; an empty cell: none of them; a "
-        "dash: no delta that shows in so few runs.",
+        "stays. The table has the largest of 0.9, 0.7, 0.5 and 0.3 that the short audit finds; an empty cell: none of "
+        "them; a dash: no delta that shows in so few runs.",
         "",
         "| path | noise times | delta divided by |",
         "|---|---|---|",
@@ -63,10 +65,22 @@ def section(found, graded):
     return "\n".join(lines) + "\n"
 
 
+def outside(found):
+    """Return the table of the testers of DP-Auditorium."""
+    lines = ["| path | planted | delta | by histogram | by classifier | rejected |", "|---|---|---|---|---|---|"]
+    for row in found:
+        cells = (row[name] for name in ("path", "planted", "delta", "by histogram", "by classifier", "rejected"))
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 def page():
-    """Return the page with the section of the stored tables."""
+    """Return the page with the sections of the stored tables."""
     text = PAGE.read_text(encoding="utf-8")
-    return text[: text.index(FIRST)] + FIRST + section(rows(), grades()) + text[text.index(LAST) :]
+    for name, part in (("power", section(rows(), grades())), ("outside", outside(read(OUTSIDE)))):
+        first, last = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+        text = text[: text.index(first)] + first + part + text[text.index(last) :]
+    return text
 
 
 if __name__ == "__main__":

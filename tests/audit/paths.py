@@ -45,7 +45,7 @@ class Path:
         make: the inputs, from a budget; the budget is the claim, except where a fault is planted by a larger one.
         epsilon, delta: the claim.
         runs: of the short version, on each input.
-        share: of epsilon and delta, which the short version refutes.
+        share: of epsilon and delta, which the short version refutes; None where only a fault makes outputs differ.
         level: the confidence of the verdict.
     """
 
@@ -112,10 +112,11 @@ def count_canaries(canaries=2000, **arguments):
 def total_canaries(column, centre, value, canaries=1000, units=UNITS, epsilon=1.0, share=1 / 3, **arguments):
     """Canaries with the largest allowed value, in the totals of a column."""
     given = {"key": "key", "privacy_unit": "unit", "engine": ENGINE, **arguments}
-    base = events({f"key {i} 0": range(units * i, units * (i + 1)) for i in range(canaries)})
-    base = base.append_column("amount", amounts(np.arange(len(base)), np.zeros(len(base)))["amount"])
 
     def make(**budget):
+        base = events({f"key {i} 0": range(units * i, units * (i + 1)) for i in range(canaries)})
+        base = base.append_column("amount", amounts(np.arange(len(base)), np.zeros(len(base)))["amount"])
+
         def run(parts, source):
             more = pa.table({"unit": [10**9 + i for i in parts], "key": [f"key {i} 0" for i in parts]})
             more = more.append_column("amount", pa.array([value] * len(parts), pa.float64()))
@@ -175,7 +176,6 @@ def tokens(maker, rows=None, **options):
 
     def make(**budget):
         mechanism = maker(**budget, **options)
-        mechanism.certify()
 
         def run(counts, source):
             given = {"sums": np.array(rows)[: len(counts)]} if rows else {}
@@ -198,7 +198,6 @@ def selected(method, units, more, budget, max_keys=5, **settings):
 
     def make(**budget):
         selector = make_selector(method, max_keys=max_keys, typical_keys=2, unit="one user", **budget)
-        selector.certify()
 
         def run(pairs, source):
             published = pairs.keys.filter(pa.array(selector.select(pairs, source)))["key"].to_pylist()
@@ -216,7 +215,6 @@ def on_pairs(maker, read, units, more, budget, **settings):
 
     def make(**budget):
         mechanism = maker(**budget)
-        mechanism.certify()
         return lambda pairs, source: read(mechanism, pairs, source)
 
     return rates(make, Pairs.of(units), Pairs.of([*units, more]), *budget, **{"runs": 1000, **settings})
@@ -239,7 +237,6 @@ def drawn(maker, data, neighbour, budget, read=None, **settings):
 
     def make(**budget):
         mechanism = maker(**budget)
-        mechanism.certify()
 
         def run(value, source):
             found = mechanism.draw(*value, source=source)
@@ -431,8 +428,11 @@ JOBS = {
 
 CHANNELS = {
     f"channel, {name}, lone key": channel(getattr(ds.channels, name), [9], [9, 1], LONE)
-    for name in ("optimal", "simple", "stability", "truncated_geometric", "gaussian")
+    for name in ("optimal", "simple", "stability", "gaussian")
 } | {
+    "channel, truncated_geometric, lone key": channel(
+        ds.channels.truncated_geometric, [9], [9, 1], (1.0, 0.212)  # steps of its delta are far apart: 0.067, 0.212
+    ),
     "channel, optimal, threshold": channel(ds.channels.optimal, [4], [5], NEAR),
     "channel, simple, threshold": channel(ds.channels.simple, [4], [5], NEAR),
     "channel, truncated_geometric, threshold": channel(ds.channels.truncated_geometric, [4], [5], NEAR),
@@ -462,6 +462,7 @@ CHANNELS = {
     ),
     "channel, sample_threshold, lone key": channel(ds.federated.plan, [9], [9, 1], LONE),
     "channel, sample_threshold, threshold": channel(ds.federated.plan, [2], [3], FULL),
+    "channel, sample_threshold, below the threshold": channel(ds.federated.plan, [1], [2], FULL, share=None),
     "channel, sample_threshold, replaced": channel(ds.federated.plan, [3, 2], [2, 3], FULL, neighbours="replace"),
     "channel, release": rates(
         lambda **budget: lambda counts, source: ds.channels.optimal(**budget).release(

@@ -4,8 +4,8 @@ DP-Auditorium is in no package index: clone https://github.com/google/differenti
 environment of its own, `tensorflow-cpu scipy absl-py etils`. Then, with the folder python/dp_auditorium of the clone in
 PYTHONPATH for the second command:
 
-    .venv/bin/python benchmarks/dp_auditorium.py draw samples
-    PYTHONPATH=... python benchmarks/dp_auditorium.py test samples
+    .venv/bin/python benchmarks/outside_audit.py draw samples
+    PYTHONPATH=... python benchmarks/outside_audit.py test samples
 
 Outputs are drawn by the paths of tests/audit/paths.py: as they are, and with half of the noise or twice the delta. Two
 testers estimate from them, with a failure probability of 1e-3, a lower bound on the delta that the claimed epsilon
