@@ -20,6 +20,7 @@ from dpsieve.auditing.inputs import Inputs, amounts, canary_inputs, events, reor
 from dpsieve.discovery.choice import CommonTop
 from dpsieve.discovery.divided_units import DividedUnits
 from dpsieve.discovery.find_then_count import find_then_count
+from dpsieve.discovery.find_then_measure import find_then_measure
 from dpsieve.discovery.picks import hitting_keys, top_keys
 from dpsieve.discovery.selector import TypicalSize, make_selector
 from dpsieve.engines.true_data import Pairs
@@ -28,6 +29,7 @@ from dpsieve.noise.amount_bounds import AmountBounds
 from dpsieve.noise.keys_per_unit import KeysPerUnit
 from dpsieve.noise.private_total import PrivateTotal
 from dpsieve.noise.rest import Rest
+from dpsieve.noise.totals import Total
 from dpsieve.sketches import MergedSketch
 from dpsieve.sparse.private_sizes import PrivateNorm, PrivateSparsity
 
@@ -431,7 +433,7 @@ CHANNELS = {
     for name in ("optimal", "simple", "stability", "gaussian")
 } | {
     "channel, truncated_geometric, lone key": channel(
-        ds.channels.truncated_geometric, [9], [9, 1], (1.0, 0.212)  # steps of its delta are far apart: 0.067, 0.212
+        ds.channels.truncated_geometric, [9], [9, 1], (1.0, 0.0675)  # steps of its delta are far apart: 0.0674, 0.212
     ),
     "channel, optimal, threshold": channel(ds.channels.optimal, [4], [5], NEAR),
     "channel, simple, threshold": channel(ds.channels.simple, [4], [5], NEAR),
@@ -461,9 +463,11 @@ CHANNELS = {
         ds.channels.known_keys, [40] * 5, [41] * 5, FULL, max_keys=5, noise="gaussian"
     ),
     "channel, sample_threshold, lone key": channel(ds.federated.plan, [9], [9, 1], LONE),
-    "channel, sample_threshold, threshold": channel(ds.federated.plan, [2], [3], FULL),
-    "channel, sample_threshold, below the threshold": channel(ds.federated.plan, [1], [2], FULL, share=None),
-    "channel, sample_threshold, replaced": channel(ds.federated.plan, [3, 2], [2, 3], FULL, neighbours="replace"),
+    "channel, sample_threshold, threshold": channel(ds.federated.plan, [2], [3], FULL, share=0.2),
+    "channel, sample_threshold, below the threshold": channel(ds.federated.plan, [9], [9, 1], (0.5, 0.05), share=None),
+    "channel, sample_threshold, replaced": channel(
+        ds.federated.plan, [3, 2], [2, 3], FULL, neighbours="replace", share=0.2
+    ),
     "channel, release": rates(
         lambda **budget: lambda counts, source: ds.channels.optimal(**budget).release(
             [f"key {i}" for i in range(len(counts))], counts, source=source
@@ -498,6 +502,15 @@ SELECTORS = {
     "find then count": on_pairs(
         lambda **budget: find_then_count(max_keys=5, keys=5, typical_keys=2, **budget), counted_keys, CROWD,
         ALL, FULL, share=0.1,
+    ),
+    "find then measure": on_pairs(
+        lambda **budget: find_then_measure(
+            max_keys=5, keys=5, typical_keys=2, totals=(Total("amount", "sum", 0.0, 1.0),), **budget
+        ),
+        lambda mechanism, pairs, source: counted_keys(
+            mechanism, replace(pairs, amounts=np.zeros((1, len(pairs.key_numbers)))), source
+        ),
+        CROWD, ALL, (5.0, 0.05), share=0.1,
     ),
     "find then count, keys chosen": on_pairs(
         lambda **budget: find_then_count(max_keys=5, typical_keys=2, kept_epsilon=0.1, **budget), counted_keys, CROWD,
