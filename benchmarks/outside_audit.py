@@ -34,7 +34,7 @@ SIZES = {"as it is": {}, "half of the noise": {"noise": 0.5}, "twice the delta":
 def draw(folder: Path) -> None:
     """Store numbers of outputs on both inputs, per path and planted size."""
     sys.path.insert(0, str(ROOT / "tests/audit"))
-    from paths import AUDITS
+    from paths import AUDITS  # type: ignore[import-not-found]
 
     import dpsieve as ds
 
@@ -59,8 +59,10 @@ def test(folder: Path) -> None:
     rows = []
     for file in sorted(folder.glob("*.npz")):
         stored = np.load(file)
-        epsilon, delta, sides = float(stored["epsilon"]), float(stored["delta"]), [stored["data"], stored["other"]]
-        found = [max(tester(*pair, epsilon, delta) for pair in (sides, sides[::-1])) for tester in (by_bins, by_model)]
+        epsilon, delta, one, two = float(stored["epsilon"]), float(stored["delta"]), stored["data"], stored["other"]
+        found = [
+            max(tester(one, two, epsilon, delta), tester(two, one, epsilon, delta)) for tester in (by_bins, by_model)
+        ]
         rejected = "yes" if max(found) > delta else "no"
         rows.append([str(stored["name"]), str(stored["size"]), epsilon, delta, *(f"{d:.3f}" for d in found), rejected])
         print(*rows[-1], flush=True)
@@ -72,8 +74,11 @@ def test(folder: Path) -> None:
 
 def by_bins(first: np.ndarray, second: np.ndarray, epsilon: float, delta: float) -> float:
     """Return a lower bound of delta by the histogram of the number whose means differ most."""
-    from dp_auditorium.configs import privacy_property, property_tester_config
-    from dp_auditorium.testers import histogram_tester
+    from dp_auditorium.configs import (  # type: ignore[import-not-found]
+        privacy_property,
+        property_tester_config,
+    )
+    from dp_auditorium.testers import histogram_tester  # type: ignore[import-not-found]
 
     place = int(np.argmax(np.abs(first.mean(0) - second.mean(0)) / (first.std(0) + second.std(0) + 1e-9)))
     numbers = [first[:, place], second[:, place]]
@@ -86,8 +91,11 @@ def by_bins(first: np.ndarray, second: np.ndarray, epsilon: float, delta: float)
 
 def by_model(first: np.ndarray, second: np.ndarray, epsilon: float, delta: float) -> float:
     """Return a lower bound of delta by the default classifier of the hockey-stick tester."""
-    from dp_auditorium.configs import privacy_property, property_tester_config
-    from dp_auditorium.testers import hockey_stick_tester
+    from dp_auditorium.configs import (  # type: ignore[import-not-found]
+        privacy_property,
+        property_tester_config,
+    )
+    from dp_auditorium.testers import hockey_stick_tester  # type: ignore[import-not-found]
 
     scale = np.concatenate([first, second]).std(0) + 1e-9
     middle = np.concatenate([first, second]).mean(0)

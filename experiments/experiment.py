@@ -9,6 +9,7 @@ import hashlib
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -121,26 +122,32 @@ class Experiment:
 def run_experiment(experiment: Experiment) -> float:
     """Run an experiment, write its numbers and its pictures, and return its seconds of a processor."""
     begin = time.process_time()
-    make_repeatable(experiment.name)
-    rows = experiment.run(False)
+    with repeatable(experiment.name):
+        rows = experiment.run(False)
     seconds = time.process_time() - begin
     write_rows(experiment.numbers, rows)
     draw_pictures(experiment)
     return seconds
 
 
-def make_repeatable(name: str) -> None:
-    """Seed all randomness of this process by the name of an experiment, whatever ran before.
+@contextmanager
+def repeatable(name: str) -> Iterator[None]:
+    """Seed all randomness of this process by the name of an experiment, in the block alone, whatever ran before.
 
     So a run writes the stored numbers again, and what has changed in a file was changed by the code or the data.
     """
     digest = hashlib.sha256(name.encode()).digest()
-    resolve(None).words = insecure_source(int.from_bytes(digest)).words  # type: ignore[method-assign]
     state = np.random.default_rng(list(digest)).bit_generator.state
     for module in list(sys.modules.values()):
-        rng = vars(module).get("RNG")
+        rng = getattr(module, "__dict__", {}).get("RNG")
         if isinstance(rng, np.random.Generator):
             rng.bit_generator.state = state
+    system = resolve(None)
+    vars(system)["words"] = insecure_source(int.from_bytes(digest)).words
+    try:
+        yield
+    finally:
+        del vars(system)["words"]
 
 
 def draw_pictures(experiment: Experiment) -> None:
