@@ -91,11 +91,11 @@ def by_bins(first: np.ndarray, second: np.ndarray, epsilon: float, delta: float)
 
 def by_model(first: np.ndarray, second: np.ndarray, epsilon: float, delta: float) -> float:
     """Return a lower bound of delta by the default classifier of the hockey-stick tester."""
-    from dp_auditorium.configs import (  # type: ignore[import-not-found]
+    from dp_auditorium.configs import (
         privacy_property,
         property_tester_config,
     )
-    from dp_auditorium.testers import hockey_stick_tester  # type: ignore[import-not-found]
+    from dp_auditorium.testers import hockey_stick_tester
 
     scale = np.concatenate([first, second]).std(0) + 1e-9
     middle = np.concatenate([first, second]).mean(0)
