@@ -31,7 +31,7 @@ def section(found, graded):
     lines = [
         "**Faults of a known size.** The noise is multiplied by a factor, or delta is divided by it, and the claim "
         "stays. The table has the largest of 0.9, 0.7, 0.5 and 0.3 that the short audit finds; an empty cell: none of "
-        "them; a dash: no delta that shows in so few runs.",
+        "them; a dash: no delta that shows in so few runs. Paths without a row were not measured.",
         "",
         "| path | noise times | delta divided by |",
         "|---|---|---|",
