@@ -36,9 +36,11 @@ golden: $(VENV)/.dev
 	$(BIN)/python tests/golden/update.py
 	$(BIN)/python tests/golden/update.py --api
 
-# Audit every public path with ten times the runs of the tests, then plant faults and store which of them the audits catch.
+# Audit every public path with ten times the runs of the tests, then plant faults, of a known size and in the code, and
+# store which of them the audits catch: about an hour of one processor in all.
 audit: $(VENV)/.dev
 	$(BIN)/python tests/audit/power.py --paths 10
+	$(BIN)/python tests/audit/power.py --grades
 	$(BIN)/python tests/audit/power.py
 
 # Plant small faults that break privacy, one at a time, in a copy of the project, and name the test that notices each.

@@ -73,7 +73,8 @@ def _summary(rows: list[Row]) -> str:
         if not peers or ours["failure"]:
             lines.append([title, ours["data"], _result(job, ours), "none ran", ""])
             continue
-        fastest = min(peers, key=lambda row: (float(row["cpu_seconds"]), float(row["seconds"])))
+        timed = [row for row in peers if row["cpu_seconds"]]
+        fastest = min(timed, key=lambda row: (float(row["cpu_seconds"]), float(row["seconds"])))
         times = f"{_cpu(ours)}, {_cpu(fastest)} ({NAMES[fastest['tool']]})"
         if job in ONE_NUMBER:
             peers = [row for row in peers if int(row["runs"]) >= ALL_RUNS] or peers

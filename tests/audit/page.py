@@ -1,4 +1,4 @@
-"""Write the measured power into docs/background/audit.md, from docs/background/audit_power.csv."""
+"""Write the measured power, and what DP-Auditorium found, into docs/background/audit.md, from tables beside it."""
 
 import csv
 import sys
@@ -6,50 +6,81 @@ from collections import Counter
 from pathlib import Path
 
 PAGE = Path(__file__).parents[2] / "docs/background/audit.md"
-TABLE = PAGE.with_name("audit_power.csv")
-OUTCOMES = ("contradicted", "refused", "missed", "out of time")
-FIRST, LAST = "<!-- power -->\n", "<!-- end of power -->\n"
+TABLE, GRADES = PAGE.with_name("audit_power.csv"), PAGE.with_name("audit_grades.csv")
+OUTSIDE = PAGE.with_name("dp_auditorium.csv")
+OUTCOMES = ("contradicted", "refused", "unchanged", "missed", "not reached", "out of time")
 
 
 def rows():
-    with TABLE.open(encoding="utf-8") as file:
+    return read(TABLE)
+
+
+def grades():
+    return read(GRADES)
+
+
+def read(table):
+    if not table.exists():
+        return []
+    with table.open(encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
-def section(found):
-    """Return the text of the section: outcomes by part, the smallest fault that was found, and all that were."""
+def section(found, graded):
+    """Return the text of the section: faults of a known size, outcomes by part, and the faults that were found."""
+    lines = [
+        "**Faults of a known size.** The noise is multiplied by a factor, or delta is divided by it, and the claim "
+        "stays. The table has the largest of 0.9, 0.7, 0.5 and 0.3 that the short audit finds; an empty cell: none of "
+        "them; a dash: no delta that shows in so few runs. Paths without a row were not measured.",
+        "",
+        "| path | noise times | delta divided by |",
+        "|---|---|---|",
+        *(f"| {row['path']} | {row['noise']} | {row['threshold']} |" for row in graded),
+        "",
+        "**Faults in the code**, one at a time. *Contradicted*: an audit fails. *Refused*: the library itself raised, "
+        "by its certificate or by a check of arguments, which shows nothing about the audit. *Unchanged*: on the same "
+        "random words every output of every run is the same, bit for bit, so no audit on these inputs can see it: the "
+        "fault is in an interval, a certificate, a charge or a file that is read, or needs other data. *Missed*: "
+        "outputs differ, by less than these runs show. *Not reached*: no audit in memory calls the function. For each, "
+        "`tests/faults` names a test that notices it.",
+        "",
+        f"| part (`tests/faults`) | faults run | {' | '.join(OUTCOMES)} |",
+        f"|{'---|' * (2 + len(OUTCOMES))}",
+    ]
     counts = Counter((row["group"], row["outcome"]) for row in found)
-    totals = Counter(row["outcome"] for row in found)
-    lines = [f"| part (`tests/faults`) | faults run | {' | '.join(OUTCOMES)} |", f"|{'---|' * (2 + len(OUTCOMES))}"]
     for group in sorted({row["group"] for row in found}):
         cells = [counts[group, outcome] for outcome in OUTCOMES]
         lines.append(f"| {group} | {sum(cells)} | {' | '.join(map(str, cells))} |")
-    contradicted = sorted(
-        (row for row in found if row["outcome"] == "contradicted"), key=lambda row: float(row["ratio"])
-    )
+    of = {outcome: [row for row in found if row["outcome"] == outcome] for outcome in OUTCOMES}
     lines += [
         "",
-        f"Of {len(found)} faults, {totals['contradicted']} were contradicted by the outputs. "
-        f"{totals['refused']} never led to an output: the library itself refused, by its certificate or by a check of "
-        "arguments, which shows nothing about the audit. "
-        f"{totals['missed']} were missed by the short audits. Missed faults were not sorted into those that leave "
-        "these outputs as they are (intervals, certificates, charges, files that are read, paths without an audit) "
-        "and those that change them by less than the runs show; for each, `tests/faults` names a test that notices it. "
-        "Faults that are not in `docs/background/audit_power.csv` were not run.",
-        "",
+        f"Of {len(found)} faults, {len(of['contradicted'])} were contradicted by the outputs and {len(of['missed'])} "
+        "were missed. Faults that are not in `docs/background/audit_power.csv` were not run.",
     ]
-    if contradicted:
-        least = contradicted[0]["ratio"]
-        lines += [f"The smallest fault that was found has a lower bound of {least} times the claimed epsilon.", ""]
-        lines += ["| fault | found by the audit of | epsilon shown, in claims |", "|---|---|---|"]
-    lines += [f"| {row['fault']} | {row['audit']} | {row['ratio']} |" for row in contradicted]
+    if of["contradicted"]:
+        lines += ["", "| contradicted | found by the audit of | epsilon shown, in claims |", "|---|---|---|"]
+        lines += [f"| {row['fault']} | {row['audit']} | {row['ratio']} |" for row in of["contradicted"]]
+    if of["missed"]:
+        lines += ["", "Missed: " + "; ".join(f"*{row['fault']}*" for row in of["missed"]) + "."]
+    return "\n".join(lines) + "\n"
+
+
+def outside(found):
+    """Return the table of the testers of DP-Auditorium."""
+    lines = ["| path | planted | delta | by histogram | by classifier | rejected |", "|---|---|---|---|---|---|"]
+    for row in found:
+        cells = (row[name] for name in ("path", "planted", "delta", "by histogram", "by classifier", "rejected"))
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
 def page():
-    """Return the page with the section of the stored table."""
+    """Return the page with the sections of the stored tables."""
     text = PAGE.read_text(encoding="utf-8")
-    return text[: text.index(FIRST)] + FIRST + section(rows()) + text[text.index(LAST) :]
+    for name, part in (("power", section(rows(), grades())), ("outside", outside(read(OUTSIDE)))):
+        first, last = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+        text = text[: text.index(first)] + first + part + text[text.index(last) :]
+    return text
 
 
 if __name__ == "__main__":

@@ -155,6 +155,12 @@ def plant(fault: Fault) -> tuple[Path, bytes]:
     return scope.source.path.relative_to(ROOT), text
 
 
+def place(fault: Fault) -> tuple[str, str]:
+    """Return the file below src/dpsieve and the function, class or constant that a fault changes."""
+    scope = _find(fault)[0]
+    return str(scope.source.path.relative_to(ROOT / "src" / "dpsieve")), scope.name
+
+
 def check(fault: Fault) -> str:
     """Return why a fault does not fit the project, or nothing."""
     try:

@@ -162,7 +162,7 @@ def _keyed(
             yield Inputs("one unit more in a known key", "dependence", call, several, more, options)
     table = events({name(i): range(10 * i, 10 * i + sure) for i in range(12)})
     if not is_stream:  # the order of a stream is part of it
-        yield Inputs("rows in another order", "dependence", call, table, _reordered(table), {"runs": 5})
+        yield Inputs("rows in another order", "dependence", call, table, reordered(table), {"runs": 5})
 
 
 def canary_inputs(call: _Call, units: int, count: int, keys: int = 1, found: int | None = None) -> Inputs:
@@ -219,10 +219,10 @@ def _numbers(call: _Call, bounds: Any, *, replaces: bool) -> Iterator[Inputs]:
     greedy = amounts(np.full(_ROWS, _UNITS), np.full(_ROWS, extreme * 2))
     yield Inputs("a unit with many rows", "rates", call, data, pa.concat_tables([crowd, greedy]))
     spread = amounts(np.arange(_UNITS) % 40, np.linspace(low, high, _UNITS))
-    yield Inputs("rows in another order", "dependence", call, spread, _reordered(spread), {"runs": 5})
+    yield Inputs("rows in another order", "dependence", call, spread, reordered(spread), {"runs": 5})
 
 
-def _reordered(table: pa.Table) -> pa.Table:
+def reordered(table: pa.Table) -> pa.Table:
     """Return the rows in another order, always the same: by a multiplicative hash of their places."""
     return table.take(np.argsort(np.arange(len(table)) * 2654435761 % 2**32))
 
