@@ -276,9 +276,9 @@ def test_after_another_selector_it_spends_its_guarantee():
 
 @pytest.mark.parametrize("share", [0.34, SHARE_OF_TOP_K, 0.85])
 @pytest.mark.parametrize(("epsilon", "delta", "typical_keys"), [(1.0, 1e-5, 1), (1.0, 1e-8, 8), (0.5, 1e-6, 20)])
-def test_selection_and_picks_use_three_quarters_of_delta(epsilon, delta, typical_keys, share):
-    """Exact curves of coins, before the law of the picks: none above delta, the worst above 0.75 of it."""
+def test_selection_and_picks_use_most_of_delta(epsilon, delta, typical_keys, share):
+    """Exact curves of coins, before the law of the picks: none above delta, the worst above 0.6 of it."""
     mechanism = top_keys(epsilon, delta, 100, k=20, typical_keys=typical_keys, share=share)
     law = picks_law(20, mechanism.each_epsilon, 3 * epsilon)
     sizes = sorted({typical_keys, 2 * typical_keys, 16, 40, 60})
-    assert 0.75 * delta < worst_before_laws(mechanism.selector, sizes, 60, epsilon, (law, law)) <= delta
+    assert 0.6 * delta < worst_before_laws(mechanism.selector, sizes, 60, epsilon, (law, law)) <= delta
