@@ -211,6 +211,17 @@ def hash_of_unit(unit, units):
 
 
 @jit(waits=False, nogil=True)
+def assemble(sizes, kept, numbers, units_before, pairs_before, starts, key_numbers):
+    """Write the ends of the units of a part, and the numbers of the keys that these keep, to their places."""
+    end = pairs_before
+    for i in range(len(sizes)):
+        end += sizes[i]
+        starts[units_before + 1 + i] = end
+    for i in range(len(kept)):
+        key_numbers[pairs_before + i] = numbers[kept[i]]
+
+
+@jit(waits=False, nogil=True)
 def emit(part, bits, kept, found, most, key_count, units, salt, scratch, sizes_there, keys_there, added_there, present):
     """Write the sizes and the keys of the units of a part, these sorted, and what their pairs add.
 

@@ -197,15 +197,15 @@ def _bound_parts(
     starts, key_numbers = np.zeros(int(unit_ends[-1]) + 1, np.int64), np.empty(int(pair_ends[-1]), np.int32)
     amounts = np.empty((len(totals), len(key_numbers)))
 
-    def assemble(part: int) -> None:
-        sizes, kept, added = made[part]
-        there = slice(pair_ends[part] - len(kept), pair_ends[part])
-        ends = starts[1 + unit_ends[part] - len(sizes) : 1 + unit_ends[part]]
-        ends[:] = np.cumsum(sizes) + there.start
-        np.take(numbers, kept, out=key_numbers[there], mode="clip")
-        amounts[:, there] = added
+    def assemble(thread: int) -> None:
+        for part in range(thread, len(made), len(collected)):
+            sizes, kept, added = made[part]
+            units_before, pairs_before = int(unit_ends[part]) - len(sizes), int(pair_ends[part]) - len(kept)
+            pair_loops.assemble(sizes, kept, numbers, units_before, pairs_before, starts, key_numbers)
+            if len(totals):
+                amounts[:, pairs_before : pairs_before + len(kept)] = added
 
-    each(assemble, range(len(made)))
+    each(assemble, range(len(collected)))
     return starts, key_numbers, amounts, present
 
 
