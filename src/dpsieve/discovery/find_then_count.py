@@ -51,7 +51,7 @@ from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import Ball, ball, upper
 from dpsieve.noise.keys_per_unit import KINDS_OF_KEYS, MOST, Coverage, KeysPerUnit, units_by_size
 from dpsieve.noise.known_keys import GaussianReader, NoisyCounts
-from dpsieve.noise.totals import GRID, MOST_TOTALS, Total, centred
+from dpsieve.noise.totals import GRID, MOST_TOTALS, Total, centred, name_sums
 from dpsieve.numbers.noise import NORMAL_95
 from dpsieve.privacy.guarantee import Contribution
 from dpsieve.privacy.mechanism import Drawn, Outcome, only_number
@@ -338,4 +338,4 @@ class FindThenMeasure(FindThenCount):
 
     @cached_property
     def _description(self) -> str:
-        return f"{super()._description}, on a count and {len(self.totals)} centred sums"
+        return f"{super()._description}, on a count and {name_sums(self.totals)}"

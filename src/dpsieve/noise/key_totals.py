@@ -39,7 +39,7 @@ from dpsieve.channels.floored import HINT, LARGEST_FLOOR
 from dpsieve.codec import NOT_SAVED_BY_DEFAULT, register
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import first_whole
-from dpsieve.noise.totals import GRID, MOST_TOTALS, Total, centred
+from dpsieve.noise.totals import GRID, MOST_TOTALS, Total, centred, name_sums
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.guarantee import Guarantee, Unit
 from dpsieve.privacy.mechanism import Counting, Outcome, Reader, Reading, check_tokens
@@ -137,7 +137,7 @@ class KeyTotals(Counting, Reader):
         worst = cube_tail(self.scale, self.dimensions, self.threshold - GRID) if self.threshold else 0.0
         with_threshold = ", with a threshold" if self.threshold else ""
         floor = f", of keys of at least {self.min_units:,} units" if self.min_units > 1 else ""
-        covers = f"noise on a count and {len(self.totals)} centred sums together{with_threshold}{floor}"
+        covers = f"noise on a count and {name_sums(self.totals)} together{with_threshold}{floor}"
         return formula(self.guarantee, worst if is_private else 1.0, "balls", covers)
 
     @property

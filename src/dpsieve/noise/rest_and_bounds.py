@@ -28,7 +28,7 @@ import numpy as np
 
 from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
-from dpsieve.noise.totals import GRID, MOST_TOTALS, RawTotal, Statistic, Total, centred, table_names
+from dpsieve.noise.totals import GRID, MOST_TOTALS, RawTotal, Statistic, Total, centred, name_sums, table_names
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.guarantee import Guarantee, Unit
 from dpsieve.privacy.mechanism import Drawn, Mechanism
@@ -183,7 +183,7 @@ class Rest(Mechanism):
     def certify(self) -> Certificate:
         """Return the certificate, by exact fractions."""
         is_private = Fraction(self.scale) * Fraction(self.epsilon) >= self._change
-        covers = f"noise on the number of pairs that are not published and {len(self.totals)} centred sums"
+        covers = f"noise on the number of pairs that are not published and {name_sums(self.totals)}"
         return formula(self.guarantee, 0.0 if is_private else 1.0, "balls", covers)
 
     def draw(self, pairs: int, sums: Ints | None, source: Source) -> dict[str, int]:

@@ -269,6 +269,11 @@ def describe_rest(row: Mapping[str, Any]) -> str:
     return f"Not in the table: {words}."
 
 
+def name_sums(totals: Sequence[AnyTotal]) -> str:
+    """Return how many centred sums a mechanism adds noise to, for certificates."""
+    return f"{len(totals)} centred sum{'s' if len(totals) != 1 else ''}"
+
+
 def centred(counts: Ints, sums: Ints) -> Ints:
     """Return the centred sums Y of rows of sums A, one per total."""
     return 2 * sums - GRID * counts

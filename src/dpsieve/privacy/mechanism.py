@@ -308,7 +308,9 @@ class Composed(Counting):
             *choices, last = (use.mechanism.name for use in self.uses)
             covers = f"{', then '.join(choices)}, which raises delta of what follows by a factor, then {last}"
             return whole_unit(self.guarantee, raised, "formula", covers)
-        names = ", then ".join(f"{use.mechanism.name} ({use.times:,} times)" for use in self.uses)
+        names = ", then ".join(
+            use.mechanism.name + (f" ({use.times:,} times)" if use.times > 1 else "") for use in self.uses
+        )
         several = sum(use.mechanism.guarantee.delta > 0 for use in self.uses) > 1
         method: Method = "formula" if several else "balls"
         return whole_unit(self.guarantee, self._cost(), method, f"{names}, composed")
