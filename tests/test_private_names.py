@@ -32,7 +32,7 @@ REASONS = {
         _storage _table _totals
         """,
     "terms of a guarantee, compared one by one with an exact or enumerated computation": """
-        _FIXED_POINT _PARTS _after_choices _chain _change _cost _counts_mu _cover _delta _deviations
+        _FIXED_POINT _PARTS _chain _change _cost _counts_mu _cover _delta _deviations
         _fair_coins _fixed_point _grid_loss _largest_case _losses _margins _parts _round_values _tail _tau
         _valid
         """,

@@ -14,7 +14,6 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
-from dpsieve.discovery.find_then_measure import find_then_measure
 from dpsieve.noise.amount_bounds import AmountBounds
 from dpsieve.noise.rest import Rest
 from dpsieve.sparse.private_sizes import PrivateNorm, PrivateSparsity
@@ -23,7 +22,7 @@ import dpsieve as ds
 from dpsieve.auditing.inputs import Inputs, amounts, canary_inputs, events, reordered
 from dpsieve.discovery.choice import CommonTop
 from dpsieve.discovery.divided_units import DividedUnits
-from dpsieve.discovery.find_then_count import find_then_count
+from dpsieve.discovery.find_then_count import find_then_count, find_then_measure
 from dpsieve.discovery.picks import hitting_keys, top_keys
 from dpsieve.discovery.selector import TypicalSize, make_selector
 from dpsieve.engines.true_data import Pairs

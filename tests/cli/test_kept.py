@@ -107,7 +107,7 @@ def test_dry_runs_show_the_noise(folder):
     shown = {
         ("stream", "items.txt"): "standard deviation of the noise",
         ("discover", "rows.parquet", "--key", "query", "--unit", "user"): "a key is found half of the time",
-        ("top-k", "rows.parquet", "--key", "query", "--unit", "user", "--k", "2"): "with noise of standard deviation",
+        ("top-k", "rows.parquet", "--key", "query", "--unit", "user", "--k", "2"): "the 2 keys with the largest counts",
         ("release", "rows.parquet", "--key", "query", "--unit", "user"): "counts of common keys are within",
     }  # fmt: skip
     for command, words in shown.items():

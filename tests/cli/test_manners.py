@@ -79,7 +79,8 @@ def test_an_option_with_one_value_is_given_once():
 
 @pytest.mark.parametrize(("arguments", "said"), [
     (["discover", "x", "--max-keys", "auto"], "--max-keys-per-unit is not a whole number."),
-    (["release", "x", "--max-keys", "many"], "--max-keys-per-unit: Pass a whole number, or auto."),
+    (["release", "x", "--max-keys", "many"],
+     "--max-keys-per-unit: Pass a whole number, auto, or the folder of an earlier release."),
     (["release", "x", "--epsilon", "one"], "--epsilon is not a number."),
     (["release", "x", "--key", "word"], "--epsilon is missing."),
     (["release"], "DATA is missing."),

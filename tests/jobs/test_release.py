@@ -137,9 +137,11 @@ class TestMeasuredRates:
         rates = []
         for frequency in (half, half - 1):
             pairs = [(frequency * k + u, f"key {k}") for k in range(keys) for u in range(frequency)]
-            release = ds.release(events(pairs), key="key", privacy_unit="user", epsilon=epsilon, delta=delta)
-            parts = {use.mechanism.name: use.mechanism for use in release.mechanism.uses}
-            finder = parts.get("optimal") or parts["report_then_count"]
+            table, parts = events(pairs), {}
+            while "optimal" not in parts:  # the private choice of the bound is seldom another one
+                release = ds.release(table, key="key", privacy_unit="user", epsilon=epsilon, delta=delta)
+                parts = {use.mechanism.name: use.mechanism for use in release.mechanism.uses}
+            finder = parts["optimal"]
             low, high = binomial_band(keys, finder.reporting_probability([frequency])[0])
             assert low <= len(release) <= high
             rates.append((low / keys, high / keys))

@@ -166,14 +166,14 @@ def parse_numbers(option: str, text: str, example: str) -> list[float]:
 
 def _read_bound(text: str) -> Any:
     """Return a number, 'auto', or what a unit added in an earlier release, by its folder."""
-    from dpsieve.publication.release import Release
-
     if text == "auto":
         return text
     with contextlib.suppress(ValueError):
         return int(text)
     if not Path(text).is_dir():
         raise typer.BadParameter("Pass a whole number, auto, or the folder of an earlier release.")
+    from dpsieve.publication.release import Release
+
     try:
         return Release.load(text).contribution
     except DpsieveError as error:

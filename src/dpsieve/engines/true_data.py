@@ -203,7 +203,8 @@ class Pairs:
     @property
     def added(self) -> Floats:
         """What each pair adds to each total, without any where none was asked for."""
-        return np.empty((0, len(self.key_numbers))) if self.amounts is None else self.amounts
+        # Compiled loops are for rows without gaps, which a selection of columns does not have.
+        return np.empty((0, len(self.key_numbers))) if self.amounts is None else np.ascontiguousarray(self.amounts)
 
     def _loops(self) -> Any:
         """Return the compiled loops over pairs; None for few pairs, or where there are none."""
