@@ -14,13 +14,9 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
-from dpsieve.noise.amount_bounds import AmountBounds
-from dpsieve.noise.rest import Rest
-from dpsieve.sparse.private_sizes import PrivateNorm, PrivateSparsity
 
 import dpsieve as ds
 from dpsieve.auditing.inputs import Inputs, amounts, canary_inputs, events, reordered
-from dpsieve.discovery.choice import CommonTop
 from dpsieve.discovery.divided_units import DividedUnits
 from dpsieve.discovery.find_then_count import find_then_count, find_then_measure
 from dpsieve.discovery.picks import hitting_keys, top_keys
@@ -29,8 +25,10 @@ from dpsieve.engines.true_data import Pairs
 from dpsieve.errors import DpsieveError
 from dpsieve.noise.keys_per_unit import KeysPerUnit
 from dpsieve.noise.private_total import PrivateTotal
+from dpsieve.noise.rest_and_bounds import AmountBounds, Rest
 from dpsieve.noise.totals import Total
 from dpsieve.sketches import MergedSketch
+from dpsieve.sparse.grid_noise import PrivateNorm, PrivateSparsity
 
 LEVEL = 1 - 1e-6
 ENGINE = ds.engines.DuckDB(threads=1)
@@ -527,7 +525,6 @@ SELECTORS = {
 
 CHOICES = {
     "typical size": drawn(lambda epsilon: TypicalSize(epsilon, 9), ([1, 1, 4, 4],), ([1, 1, 4, 4, 9],), PURE),
-    "common top": drawn(lambda epsilon: CommonTop(epsilon, 1, 5), (np.array([5]),), (np.array([6]),), PURE),
     "keys per unit": drawn(
         lambda epsilon: KeysPerUnit(epsilon, 5), (units_with(1, 2, 3),), (units_with(1, 1, 2, 3),), PURE,
         lambda sizes: list(sizes.units),

@@ -52,7 +52,7 @@ def test_every_mechanism_is_drawn_by_an_audit():
         for each in subclasses(Mechanism)
         if not inspect.isabstract(each) and each.__module__.startswith("dpsieve.") and ".papers." not in each.__module__
     }
-    through = {"Composed", "_NoisySize", "_Weighted"}  # by its parts, and two bases
+    through = {"Composed", "TopCounts", "_NoisySize", "_Weighted"}  # by their parts, and two bases
     assert {each.__name__ for each in concrete - reached().drew} <= through
 
 
