@@ -3,7 +3,6 @@
 import inspect
 import math
 from dataclasses import fields
-from functools import cache
 
 import pytest
 from page import OUTCOMES, PAGE, grades, page, rows
@@ -32,32 +31,34 @@ def test_a_path_keeps_its_promise_and_smaller_ones_are_refuted(name):
             assert found.lower_at(path.share * path.delta) > path.share * path.epsilon
 
 
-@cache
-def reached():
-    """Return what one call of each path reached."""
-    every = Reached()
+def test_no_path_is_left_out():
+    """One call of each path is traced: together they draw every mechanism, and take every choice of every job."""
+    reached = Reached()
     for path in EVERY.values():
-        run_once(path, every)
-    return every
+        run_once(path, reached)
+    check_mechanisms(reached)
+    check_choices(reached)
+    check_functions(reached)
 
 
 def subclasses(cls):
     return {each for direct in cls.__subclasses__() for each in (direct, *subclasses(direct))}
 
 
-def test_every_mechanism_is_drawn_by_an_audit():
-    """Those of `papers` are for comparison; `discover` offers some of them by name."""
+def check_mechanisms(reached):
+    """Check that every mechanism draws, but those of `papers`, which are for comparison."""
     concrete = {
         each
         for each in subclasses(Mechanism)
         if not inspect.isabstract(each) and each.__module__.startswith("dpsieve.") and ".papers." not in each.__module__
     }
     through = {"Composed", "TopCounts", "_NoisySize", "_Weighted"}  # by their parts, and two bases
-    assert {each.__name__ for each in concrete - reached().drew} <= through
+    assert {each.__name__ for each in concrete - reached.drew} <= through
 
 
-def test_every_choice_of_every_job_is_audited():
-    made = reached().requests
+def check_choices(reached):
+    """Check that every choice of every request is taken."""
+    made = reached.requests
     missing = []
     for request in subclasses(Request):
         own = [each for each in made if isinstance(each, request)]
@@ -72,7 +73,8 @@ def test_every_choice_of_every_job_is_audited():
     assert set(missing) <= apart
 
 
-def test_every_public_function_that_draws_is_audited():
+def check_functions(reached):
+    """Check that every public function that draws is called."""
     public = {name: getattr(ds, name) for name in ds.__all__}
     for module in (ds.channels, ds.federated):
         public |= {f"{module.__name__}.{name}": getattr(module, name) for name in module.__all__}
@@ -87,7 +89,7 @@ def test_every_public_function_that_draws_is_audited():
                 drawing[full] = function.__code__
     assert len(drawing) > 20
     apart = {"audit"}  # which calls them all
-    assert {name for name, code in drawing.items() if code not in reached().codes} <= apart
+    assert {name for name, code in drawing.items() if code not in reached.codes} <= apart
 
 
 def test_the_page_shows_the_stored_power():
