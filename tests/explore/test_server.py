@@ -29,7 +29,9 @@ def session(tmp_path):
 
 @pytest.fixture
 def app(session):
-    return server.application(session)
+    made = server.application(session)
+    yield made
+    made.state.ahead.prepare(())  # nothing is made in the background of other tests
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 Every number is read off the mechanism that the job would use.
 """
 
+import contextlib
 import math
 import threading
 from collections.abc import Callable, Sequence
@@ -268,26 +269,30 @@ def least_epsilon(
     return best if holds(best) else most
 
 
+_MAKING = threading.Lock()  # tables are made in the background one at a time, of however many pages
+
+
 class Ahead:
     """Makes the tables of neighbouring stops of sliders in the background, the nearest first, until asked again."""
 
     def __init__(self) -> None:
         self._wanted: Sequence[Callable[[], object]] = ()
-        self._news = threading.Condition()
-        threading.Thread(target=self._work, name="explorer-ahead", daemon=True).start()
+        self._lock, self._is_running = threading.Lock(), False
 
     def prepare(self, wanted: Sequence[Callable[[], object]]) -> None:
-        """Replace what is to be made."""
-        with self._news:
+        """Replace what is to be made; with nothing, stop."""
+        with self._lock:
             self._wanted = wanted
-            self._news.notify()
+            if wanted and not self._is_running:
+                self._is_running = True
+                threading.Thread(target=self._work, name="explorer-ahead", daemon=True).start()
 
     def _work(self) -> None:
         while True:
-            with self._news:
-                self._news.wait_for(lambda: self._wanted)
+            with self._lock:
+                if not self._wanted:
+                    self._is_running = False
+                    return
                 make, *self._wanted = self._wanted
-            try:
+            with _MAKING, contextlib.suppress(Exception):  # whoever moves the slider there gets the error
                 make()
-            except Exception:  # noqa: S112 (whoever moves the slider there is told)
-                continue

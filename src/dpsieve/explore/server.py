@@ -12,8 +12,8 @@ import socket
 import threading
 import warnings
 import webbrowser
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from importlib.resources import files
@@ -230,8 +230,15 @@ def application(session: Session) -> "Starlette":
         Route("/views/{view}", answer),
         Route("/histogram", add_histogram, methods=["POST"]),
     ]
-    made = Starlette(routes=routes, middleware=[Middleware(Guard, session=session)])
+
+    @asynccontextmanager
+    async def until_shutdown(_: Starlette) -> AsyncIterator[None]:
+        yield
+        ahead.prepare(())
+
+    made = Starlette(routes=routes, middleware=[Middleware(Guard, session=session)], lifespan=until_shutdown)
     made.router.redirect_slashes = False
+    made.state.ahead = ahead
     return made
 
 
