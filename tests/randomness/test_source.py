@@ -15,6 +15,8 @@ from dpsieve.randomness import SystemSource
 from dpsieve.randomness.source import resolve, uniform_bits
 from dpsieve.testing import insecure_source
 
+pytestmark = pytest.mark.system_source
+
 
 def test_words_come_in_any_number():
     source = SystemSource()
