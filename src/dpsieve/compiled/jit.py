@@ -89,11 +89,15 @@ def how_to_compile() -> str:
     return setting if setting in ("cached", "wait", "off") else "auto"
 
 
-def jit(waits=True, **options):
-    """Return a decorator like numba's njit, with the cache of this module."""
+def jit(waits=True, allocates=True, **options):
+    """Return a decorator like numba's njit, with the cache of this module.
+
+    A function that makes no arrays may say so: then no references to arrays are counted, which takes several atomic
+    operations per call of an inlined function, and threads wait for each other where they share an array.
+    """
 
     def compile_(function):
-        dispatcher = njit(**options)(function)
+        dispatcher = njit(_nrt=allocates, **options)(function)
         if dispatcher is not function:  # NUMBA_DISABLE_JIT returns the function itself
             dispatcher._cache = _Cache(function, waits)
         return dispatcher

@@ -125,7 +125,7 @@ def prefetch(typing, address):
     return types.void(types.int64), code
 
 
-@jit(forceinline=True)
+@jit(forceinline=True, allocates=False)
 def digest(place, length, key):
     """Return the hash of the `length` bytes that start at an address."""
     h = np.uint64(length)
@@ -136,13 +136,13 @@ def digest(place, length, key):
     return _absorb(h, _words(place, length), key)
 
 
-@jit()
+@jit(allocates=False)
 def public_digest(place, length):
     """Return the hash under the public key."""
     return digest(place, length, PUBLIC_KEY)
 
 
-@jit(forceinline=True)
+@jit(forceinline=True, allocates=False)
 def copy(target, source, length):
     """Copy bytes from one address to another; the two ranges do not overlap."""
     if length < 8 or length > _PART:
@@ -155,7 +155,7 @@ def copy(target, source, length):
         store_word(target + last, words[3])
 
 
-@jit(forceinline=True)
+@jit(forceinline=True, allocates=False)
 def same(place, other, length):
     """Return whether two ranges of bytes are equal."""
     while length > _PART:
@@ -167,7 +167,7 @@ def same(place, other, length):
     return not _differ(_words(place, length), _words(other, length))
 
 
-@jit(forceinline=True)
+@jit(forceinline=True, allocates=False)
 def _words(place, length):
     if length >= 8:
         last = length - 8
@@ -179,11 +179,11 @@ def _words(place, length):
     return word, _ZERO, _ZERO, _ZERO
 
 
-@jit(forceinline=True)
+@jit(forceinline=True, allocates=False)
 def _absorb(h, w, key):
     return fold(w[0] ^ key[0] ^ h, w[1] ^ key[1]) ^ fold(w[2] ^ key[2], w[3] ^ key[3])
 
 
-@jit(forceinline=True)
+@jit(forceinline=True, allocates=False)
 def _differ(v, w):
     return (v[0] ^ w[0]) | (v[1] ^ w[1]) | (v[2] ^ w[2]) | (v[3] ^ w[3]) != _ZERO

@@ -59,7 +59,7 @@ def ints_at(address, count):
     return words_at(address, count).view(np.int64)
 
 
-@jit(forceinline=True)
+@jit(forceinline=True, allocates=False)
 def hash_word(word):
     """Return DuckDB's hash of a word."""
     word = (word ^ (word >> _HALF)) * _MULTIPLIER
@@ -67,7 +67,7 @@ def hash_word(word):
     return word ^ (word >> _HALF)
 
 
-@jit(forceinline=True)
+@jit(forceinline=True, allocates=False)
 def combine(first, second):
     """Return DuckDB's hash of several values, from that of all but the last and that of the last."""
     return ((first ^ (first >> _HALF)) * _MULTIPLIER) ^ second
@@ -189,14 +189,14 @@ def _entries(address, part, bits):
         i += 1
 
 
-@jit(forceinline=True)
+@jit(forceinline=True, allocates=False)
 def is_text(text, reference, blocks):
     """Return whether a reference is to an equal text."""
     place, length = bytes_at(reference, blocks)
     return length == text[1] and same(text[0], place, length)
 
 
-@jit()
+@jit(allocates=False)
 def comes_before(word, other, texts, blocks):
     """Return whether one value is smaller than another: integers, or texts by their bytes."""
     if not texts:
@@ -210,7 +210,7 @@ def comes_before(word, other, texts, blocks):
     return load_byte(place + i) < load_byte(other_place + i) if i < common else length < other_length
 
 
-@jit(waits=False, nogil=True)
+@jit(waits=False, nogil=True, allocates=False)
 def rehash(table, larger):
     """Move all entries to a larger table."""
     mask = np.uint64(len(larger) - 1)
@@ -222,13 +222,13 @@ def rehash(table, larger):
             larger[slot, 0], larger[slot, 1] = table[i, 0], table[i, 1]
 
 
-@jit(forceinline=True)
+@jit(forceinline=True, allocates=False)
 def _slot(entry, table):
     """Return the home slot of an entry, or of a hash."""
     return (entry >> _HALF) * np.uint64(len(table)) >> _HALF
 
 
-@jit(forceinline=True)
+@jit(forceinline=True, allocates=False)
 def bytes_at(reference, blocks):
     """Return the address and the length of the text of a reference."""
     start = blocks[reference >> _BLOCK] + (reference >> _BITS & _LENGTH)
@@ -241,7 +241,7 @@ def blocks_of(arena):
     return words_at(arena[BLOCKS], MOST_BLOCKS)
 
 
-@jit()
+@jit(allocates=False)
 def put(text, arena):
     """Store a text in an arena; return the reference, or 0 where there is no room."""
     used = arena[USED]
@@ -253,7 +253,7 @@ def put(text, arena):
     return np.uint64(arena[BLOCK]) << _BLOCK | np.uint64(used) << _BITS | np.uint64(text[1])
 
 
-@jit(waits=False, nogil=True)
+@jit(waits=False, nogil=True, allocates=False)
 def gather(references, blocks, first, stop, starts, target):
     """Copy the texts from `first` to `stop` to their places in `target`."""
     for i in range(first, stop):

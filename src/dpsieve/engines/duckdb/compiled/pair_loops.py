@@ -16,8 +16,8 @@ import sys
 import numpy as np
 
 from dpsieve.compiled.jit import jit
-from dpsieve.compiled.memory import fold, load_half, load_word, store_half, store_word
-from dpsieve.engines.duckdb.compiled.numbering_loops import combine, comes_before, hash_word, ints_at, words_at
+from dpsieve.compiled.memory import copy, fold, load_half, load_word, store_half, store_word
+from dpsieve.engines.duckdb.compiled.numbering_loops import combine, comes_before, hash_word, ints_at
 
 # The words of a chain of blocks, one per part: the address of its last block, or 0, and the pairs in that one and in
 # those before it.
@@ -40,7 +40,7 @@ _LOWER = 0xFFFFFFFF
 _UPPER_BITS = np.uint64((2**36 - 1) << 28)  # those of the hash that count, see `sql.queries`
 
 
-@jit(forceinline=True)
+@jit(forceinline=True, allocates=False)
 def note(chains, part, unit, key, store):
     """Append a pair to its part; return the address of its first value in the block, or 0 without room for it."""
     fill = chains[part, FILL]
@@ -59,7 +59,7 @@ def note(chains, part, unit, key, store):
     return place + _VALUES + 8 * fill
 
 
-@jit(waits=False, nogil=True)
+@jit(waits=False, nogil=True, allocates=False)
 def append(done, units, keys, hashes, values, mask, salt, bits, chains, store):
     """Append rows from `done` on to their parts; return where it stopped, before the end without room.
 
@@ -79,13 +79,13 @@ def append(done, units, keys, hashes, values, mask, salt, bits, chains, store):
     return len(units)
 
 
-@jit(forceinline=True)
+@jit(forceinline=True, allocates=False)
 def part_of(unit_hash, bits):
     """Return the part of a unit with this hash of DuckDB."""
     return np.int64(hash_word(unit_hash) >> np.uint64(64 - bits))
 
 
-@jit()
+@jit(allocates=False)
 def _load(chains, part, found, width, units, keys, values):
     """Copy the pairs of a part behind `found` other ones; return how many there are then."""
     block, fill = chains[part, LAST], chains[part, FILL]
@@ -94,13 +94,13 @@ def _load(chains, part, found, width, units, keys, values):
             units[found + i] = load_word(block + _UNITS + 8 * i)
             keys[found + i] = load_half(block + _KEYS + 4 * i)
         for c in range(width):
-            words_at(values[c, found:].ctypes.data, fill)[:] = words_at(block + _VALUES + _COLUMN * c, fill)
+            copy(values[c, found:].ctypes.data, block + _VALUES + _COLUMN * c, 8 * fill)
         found += fill
         block, fill = np.int64(load_word(block)), PAIRS_OF_A_BLOCK
     return found
 
 
-@jit(waits=False, nogil=True)
+@jit(waits=False, nogil=True, allocates=False)
 def settle(part, chains, parts, units, keys, most, salt, totals, scratch):
     """Keep the first `most` distinct keys of each unit of a part; return the numbers of pairs and of units.
 
@@ -168,7 +168,7 @@ def settle(part, chains, parts, units, keys, most, salt, totals, scratch):
     return filled, found
 
 
-@jit()
+@jit(allocates=False)
 def _amount(total, values, rows):
     """Return what a pair with these rows adds to a total; see `noise.totals`, and `sql.totals` for the same as SQL.
 
@@ -192,25 +192,25 @@ def _amount(total, values, rows):
     return np.floor(min(max((x - total[ZERO]) * total[PER_STEP], 0.0), total[GRID]) + 0.5)
 
 
-@jit(forceinline=True)
+@jit(forceinline=True, allocates=False)
 def _as_double(upper, lower):
     """Return an integer of 128 bits as DuckDB converts it."""
     return -np.float64(~lower) - 1.0 if upper == -1 else np.float64(lower) + np.float64(upper) * 2.0**64
 
 
-@jit(waits=False)
+@jit(waits=False, allocates=False)
 def hash_salt(salt):
     """Return DuckDB's hash of the salt."""
     return hash_word(salt)
 
 
-@jit(forceinline=True)
+@jit(forceinline=True, allocates=False)
 def hash_of_unit(unit, units):
     """Return DuckDB's hash of the salt and a unit: that of a text, or of an integer from that of the salt."""
     return units[1][np.int64(unit) + 1] if units[2] else combine(units[5], hash_word(unit & units[6]))
 
 
-@jit(waits=False, nogil=True)
+@jit(waits=False, nogil=True, allocates=False)
 def assemble(sizes, kept, numbers, units_before, pairs_before, starts, key_numbers):
     """Write the ends of the units of a part, and the numbers of the keys that these keep, to their places."""
     end = pairs_before
@@ -221,7 +221,7 @@ def assemble(sizes, kept, numbers, units_before, pairs_before, starts, key_numbe
         key_numbers[pairs_before + i] = numbers[kept[i]]
 
 
-@jit(waits=False, nogil=True)
+@jit(waits=False, nogil=True, allocates=False)
 def emit(part, bits, kept, found, most, key_count, units, salt, scratch, sizes_there, keys_there, added_there, present):
     """Write the sizes and the keys of the units of a part, these sorted, and what their pairs add.
 
@@ -255,7 +255,7 @@ def emit(part, bits, kept, found, most, key_count, units, salt, scratch, sizes_t
     return True
 
 
-@jit()
+@jit(allocates=False)
 def is_bounded(units, sizes, keys, orders, most, key_count, part, bits, known, salt, table):
     """Return whether each unit of a part occurs once, and keeps at most `most` keys, each once.
 
@@ -280,7 +280,7 @@ def is_bounded(units, sizes, keys, orders, most, key_count, part, bits, known, s
     return place == len(keys)
 
 
-@jit(waits=False, nogil=True)
+@jit(waits=False, nogil=True, allocates=False)
 def first_keys(starts, key_numbers, added, most, begin, stop, bounded_starts, bounded, bounded_added):
     """Write the first `most` keys of the units from `begin` to `stop`, whose starts are known, and what these add."""
     for unit in range(begin, stop):
@@ -291,7 +291,7 @@ def first_keys(starts, key_numbers, added, most, begin, stop, bounded_starts, bo
                 bounded_added[t, place + k] = added[t, first + k]
 
 
-@jit(waits=False, nogil=True)
+@jit(waits=False, nogil=True, allocates=False)
 def count_keys(key_numbers, added, begin, stop, numbers):
     """Count the pairs from `begin` to `stop` by key, and add up what they add."""
     for i in range(begin, stop):
@@ -308,7 +308,7 @@ def sort_keys(starts, key_numbers, begin, stop):
         key_numbers[starts[unit] : starts[unit + 1]].sort()
 
 
-@jit(forceinline=True)
+@jit(forceinline=True, allocates=False)
 def _clear(table, count):
     """Empty a hash table for this number of values; return the mask of its slots."""
     room = 4
@@ -318,14 +318,14 @@ def _clear(table, count):
     return np.uint64(room - 1)
 
 
-@jit(forceinline=True)
+@jit(forceinline=True, allocates=False)
 def _before(order, key, other_order, other_key, names, texts, blocks):
     if order != other_order or key == other_key:
         return order < other_order
     return key < other_key if len(names) == 0 else comes_before(names[key + 1], names[other_key + 1], texts, blocks)
 
 
-@jit()
+@jit(allocates=False)
 def _quicksort(low, high, items, orders, keys, names, texts, blocks, salt, waiting):
     """Sort items from `low` to `high` by their orders, and ties by their keys.
 
