@@ -17,6 +17,7 @@ from dpsieve.engines.answers import cast_known_keys, run_query
 from dpsieve.engines.duckdb.read import (
     KNOWN,
     VIEW,
+    Cursors,
     Job,
     Limits,
     Scan,
@@ -231,8 +232,9 @@ def run_loops(by_loops: Callable[[Job, Limits], _T], job: Job) -> _T | None:
     from dpsieve.engines.duckdb.compiled import answer_or_none
 
     memory = _bytes(_setting(job.connection, "memory_limit")) // 2
-    limits = Limits(int(_setting(job.connection, "threads")), memory)
-    return run_query(partial(answer_or_none, partial(by_loops, job, limits)), job.connection, job.task.progress)
+    cursors = Cursors(job.connection, job.scan.rows or 0)
+    limits = Limits(int(_setting(job.connection, "threads")), memory, cursors)
+    return run_query(partial(answer_or_none, partial(by_loops, job, limits)), cursors, job.task.progress)
 
 
 def _is_large(job: Job) -> bool:

@@ -3,6 +3,7 @@
 DuckDB's own messages quote rows, so nothing of them is passed on except line numbers.
 """
 
+import contextlib
 import errno
 import glob
 import re
@@ -11,6 +12,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -36,6 +38,7 @@ VIEW, KNOWN = (f"dpsieve_{what}_{secrets.token_hex(8)}" for what in ("data", "kn
 _NO_FOLDERS = "hive_partitioning = false"
 _READ: "weakref.WeakSet[pa.RecordBatchReader]" = weakref.WeakSet()
 _PLACES = "dpsieve_places"
+_MANY_GROUPS = 8  # row groups of a part
 _T = TypeVar("_T")
 # Anchored at the start, before any quoted row: no data can pose as a line number.
 _CSV = re.compile(r"\AInvalid Input Error: CSV Error on Line: (\d{1,18})\n")
@@ -240,11 +243,84 @@ class Job:
         return check_units(self.task, relation.to_arrow_table())
 
 
+class Cursors:
+    """A connection whose rows are read in parts, each on a cursor of its own, which an interrupt reaches, too."""
+
+    def __init__(self, connection: Any, rows: int) -> None:
+        self.connection, self._rows, self.read = connection, rows, 0
+        self._open: list[Any] = []
+
+    def query_progress(self) -> float:
+        return 100.0 * self.read / max(1, self._rows)
+
+    def interrupt(self) -> None:
+        for cursor in [self.connection, *self._open]:
+            with contextlib.suppress(duckdb.Error):  # it was closed
+                cursor.interrupt()
+
+    def stream(self, query: str, tables: Mapping[str, pa.Table], rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield the answer to a query about these tables and files, in batches of this number of rows."""
+        cursor = self.connection.cursor()
+        self._open.append(cursor)
+        try:
+            with contextlib.suppress(duckdb.Error):  # in a notebook without ipywidgets
+                cursor.execute("SET enable_progress_bar_print = false")
+            for name, table in tables.items():
+                cursor.register(name, table)
+            yield from cursor.sql(query).to_arrow_reader(rows)
+        finally:
+            self._open.remove(cursor)
+            cursor.close()
+
+
+def split(job: Job, most: int) -> list[tuple[str, dict[str, pa.Table]]]:
+    """Return FROM clauses that divide the rows into about this number of parts, each with the tables it is about.
+
+    Every row is in one part, whatever a file says of itself: that has an influence on the sizes of parts alone.
+    """
+    scan, listed = job.scan, {} if job.listed is None else {KNOWN: job.listed}
+    if scan.table is not None:
+        edges = np.linspace(0, len(scan.table), most + 1).astype(np.int64).tolist()
+        return [(VIEW, {VIEW: scan.table.slice(a, b - a), **listed}) for a, b in pairwise(edges)]
+    conditions, files = ["true"], list(scan.shown)
+    if most > 1 and files and not {name.lower() for name in scan.columns} & {"file_index", "file_row_number"}:
+        starts = [len(files) * i // most for i in range(most)]
+        conditions = _between("file_index", starts)
+        if len(files) < most:
+            each = -(-most // len(files))
+            rows = [_between("file_row_number", _starts(job.connection, path, each)) for path in files]
+            conditions = [f"file_index = {i} AND {text}" for i, texts in enumerate(rows) for text in texts]
+    return [(f"(SELECT * FROM {scan.text} WHERE {text})", listed) for text in conditions]
+
+
+def _between(name: str, starts: Iterable[int]) -> list[str]:
+    """Return conditions of which each number meets one: it is from one start on and before the next one."""
+    edges = [None, *starts, None][2:]
+    lower = [f"{name} >= {edge}" for edge in edges[:-1]]
+    upper = [f"{name} < {edge}" for edge in edges[:-1]]
+    return [" AND ".join(filter(None, pair)) for pair in zip(["true", *lower], [*upper, "true"], strict=True)]
+
+
+def _starts(connection: Any, path: Path, parts: int) -> list[int]:
+    """Return the first rows of parts of a Parquet file; these are of row groups, which DuckDB reads as a whole."""
+    file = _listed([path])
+    about = f"SELECT num_rows, num_row_groups FROM parquet_file_metadata({file})"
+    ((rows, groups),) = connection.execute(about).fetchall()
+    wanted = np.arange(parts) * rows // parts
+    if groups > _MANY_GROUPS * parts:  # the question below takes long, and few of them are read twice
+        return np.unique(wanted).tolist()
+    about = f"SELECT row_group_num_rows FROM parquet_metadata({file}) WHERE column_id = 0 ORDER BY row_group_id"
+    sizes = [size for (size,) in connection.execute(about).fetchall()]
+    starts = np.cumsum([0, *sizes[:-1]])
+    return np.unique(starts[np.searchsorted(starts, wanted).clip(max=len(starts) - 1)]).tolist()
+
+
 class Limits(NamedTuple):
-    """How many threads compiled loops may use, and how many bytes."""
+    """How many threads compiled loops may use, how many bytes, and the cursors for these threads."""
 
     threads: int
     memory: int
+    cursors: Cursors
 
 
 def count_by_sql(job: Job) -> Counted:

@@ -12,9 +12,10 @@ anything else is not as expected, this gives up, and the SQL text takes its plac
 
 import contextlib
 import math
+import queue
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -35,7 +36,7 @@ from dpsieve.engines.duckdb.compiled.numbering import (
     key_of_tables,
     merge,
 )  # fmt: skip
-from dpsieve.engines.duckdb.read import Job, Limits
+from dpsieve.engines.duckdb.read import Job, Limits, split
 from dpsieve.engines.engine import Aggregation, Columns
 from dpsieve.engines.sql.columns import AS_TEXT, Column, call
 from dpsieve.engines.sql.queries import rows_query, unit_names
@@ -46,7 +47,7 @@ from dpsieve.types import Bools, Floats, Ints
 
 _FIRST_VALUES = 1 << 16  # a power of two
 _BLOCKS_AT_ONCE = 1 << 11  # 6 MiB
-_ROWS_AT_ONCE = 1 << 14
+_ROWS_AT_ONCE = 1 << 15
 _PAIRS_OF_A_PART, _MOST_BITS = 1 << 15, 11
 _BYTES_OF_A_PAIR, _SCRATCH_OF_A_PAIR = 12, 104  # without values; the latter is of `make_scratch`, at most
 _MOST_KEYS = (1 << 31) - 1
@@ -119,7 +120,6 @@ def _collect(job: Job, limits: Limits, each: Each) -> list["_Collected"]:
         raise Unavailable
     key, unit = scan.columns[task.columns.key[0]], unit_type(scan.columns, task.columns)
     values = [f"coalesce({scan.columns[name].as_number}, 'nan'::DOUBLE)" for name in added]
-    rows, _ = rows_query(scan.text, scan.columns, task, known, values=values)
     kind = "BIGINT" if known is not None else key_type(key) or ""
     wanted = [unit_expression(scan.columns, task.columns) or "", f"CAST(k0 AS {kind})"]
     hashes = call("hash", f"{task.salt}::UBIGINT", *unit_names(task.columns)), call("hash", "k0")
@@ -135,22 +135,34 @@ def _collect(job: Job, limits: Limits, each: Each) -> list["_Collected"]:
         return _Collected(units, keys, _mask(names, unit), task.salt, room, bits, totals, len(added))
 
     collected = [collect_nothing() for _ in range(limits.threads)]
-    batches = job.connection.sql(f"SELECT {', '.join(wanted)} FROM ({rows})").to_arrow_reader(_ROWS_AT_ONCE)
-    one_reads, failed = threading.Lock(), threading.Event()
+    free: queue.LifoQueue[Iterator[pa.RecordBatch] | None] = queue.LifoQueue()  # the parts that no thread is reading
+    parts, failed = split(job, limits.threads), threading.Event()
+    for text, tables in reversed(parts):
+        rows, _ = rows_query(text, scan.columns, task, known, values=values)
+        free.put(limits.cursors.stream(f"SELECT {', '.join(wanted)} FROM ({rows})", tables, _ROWS_AT_ONCE))
+    unread = list(parts)
 
     def collect(thread: int) -> None:
         try:
-            while not failed.is_set():
-                with one_reads:
-                    batch = batches.read_next_batch()
+            while unread and (part := free.get()) is not None and not failed.is_set():
+                if (batch := next(part, None)) is None:
+                    unread.pop()
+                    continue
+                free.put(part)
                 collected[thread].append(batch)
-        except StopIteration:
-            pass
+                limits.cursors.read += len(batch)
         except BaseException:
             failed.set()
             raise
+        finally:
+            free.put(None)  # for the next thread
 
-    each(collect, range(limits.threads))
+    try:
+        each(collect, range(limits.threads))
+    finally:
+        while not free.empty():
+            if (part := free.get()) is not None:
+                part.close()
     return collected
 
 
