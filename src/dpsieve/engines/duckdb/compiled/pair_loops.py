@@ -37,7 +37,9 @@ _SHORT = 16
 _ONE = np.uint64(1)
 _HALF = np.uint64(32)
 _LOWER = 0xFFFFFFFF
-_UPPER_BITS = np.uint64((2**36 - 1) << 28)  # those of the hash that count, see `sql.queries`
+ITEM_BITS = 28
+_UPPER_BITS = np.uint64((2**36 - 1) << ITEM_BITS)  # those of the hash that count, see `sql.queries`
+_LAST = np.uint64(2**64 - 1)
 
 
 @jit(forceinline=True, allocates=False)
@@ -116,9 +118,8 @@ def settle(part, chains, parts, units, keys, most, salt, totals, scratch):
         totals: what is added up, see `pairs.describe_totals`.
         scratch: see `pairs.make_scratch`.
     """
-    words, who, orders, sizes, pair_units, pair_keys, ends, rows, row_orders, bases, table, waiting, values, added = (
-        scratch
-    )
+    words, who, orders, sizes, pair_units, pair_keys, ends, rows, row_orders, bases = scratch[:10]
+    table, waiting, few, values, added = scratch[10:]
     total = 0
     for t in range(len(chains)):
         begin = total
@@ -155,7 +156,8 @@ def settle(part, chains, parts, units, keys, most, salt, totals, scratch):
     filled, place = 0, 0
     for u in range(found):
         end, first = ends[u], filled
-        _quicksort(place, end - 1, rows, row_orders, pair_keys, keys[0], keys[2], keys[3], salt, waiting)
+        if end - place > len(few) or not _sort_few(place, end, rows, row_orders, pair_keys, few):
+            _quicksort(place, end - 1, rows, row_orders, pair_keys, keys[0], keys[2], keys[3], salt, waiting)
         while place < end and filled - first < most:
             begin, key, order = place, pair_keys[rows[place]], row_orders[place]
             while place < end and row_orders[place] == order and pair_keys[rows[place]] == key:
@@ -231,7 +233,7 @@ def emit(part, bits, kept, found, most, key_count, units, salt, scratch, sizes_t
         kept, found: what `settle` returned, which has filled the buffers.
         present: becomes True for each key that some unit keeps.
     """
-    words, keys, orders, sizes, names, turn, starts, same, unit_orders, bases, table, waiting, _, added = scratch
+    words, keys, orders, sizes, names, turn, starts, same, unit_orders, bases, table, waiting, _, _, added = scratch
     if not is_bounded(words[:found], sizes[:found], keys[:kept], orders[:kept], most, key_count, part, bits, units,
                       salt, table):  # fmt: skip
         return False
@@ -323,6 +325,25 @@ def _before(order, key, other_order, other_key, names, texts, blocks):
     if order != other_order or key == other_key:
         return order < other_order
     return key < other_key if len(names) == 0 else comes_before(names[key + 1], names[other_key + 1], texts, blocks)
+
+
+@jit(allocates=False)
+def _sort_few(begin, end, items, orders, keys, few):
+    """Sort items by their orders without a branch for each; return whether items of equal orders have equal keys.
+
+    An item has at most `ITEM_BITS` bits, and orders have none there. A place is the number of smaller words.
+    """
+    count, lanes, mixed = end - begin, (end - begin + 7) // 8 * 8, False
+    for i in range(lanes):
+        few[i] = orders[begin + i] | np.uint64(items[begin + i]) if i < count else _LAST
+    for i in range(count):
+        word, place = few[i], begin
+        for j in range(lanes):
+            place += few[j] < word
+        items[place], orders[place] = np.int64(word & ~_UPPER_BITS), word & _UPPER_BITS
+    for i in range(begin + 1, end):
+        mixed |= orders[i] == orders[i - 1] and keys[items[i]] != keys[items[i - 1]]
+    return not mixed
 
 
 @jit(allocates=False)

@@ -182,7 +182,8 @@ def _bound_parts(
     first, most, listed, totals = collected[0], task.contribution.keys, not len(keys.words), collected[0].totals
     counts: Ints = np.sum([part.counts for part in collected], axis=0)
     each_takes = _SCRATCH_OF_A_PAIR + 8 * (first.columns + len(totals))
-    if int(np.sort(counts)[-len(collected) :].sum()) * each_takes > memory:
+    largest = np.sort(counts)[-len(collected) :]
+    if int(largest.sum()) * each_takes > memory or largest[-1] >> pair_loops.ITEM_BITS:
         raise Unavailable
     unit_side, key_side = (*units.describe(), first.salt_hash, first.mask), keys.describe()
     chains = np.array([part.chains.ctypes.data for part in collected])
@@ -225,8 +226,8 @@ def make_scratch(pairs: int, columns: int = 0, totals: int = 0) -> tuple[NDArray
     """Return the scratch buffers of `pair_loops.settle` for this number of pairs, columns of values, and totals."""
     u64, i32, i64 = np.uint64, np.int32, np.int64
     buffers = [np.empty(pairs + 1, kind) for kind in (u64, i32, u64, i32, u64, i32, i64, i32, u64, u64)]
-    table, waiting = np.empty(4 << pairs.bit_length(), i32), np.empty((64, 2), i64)
-    return *buffers, table, waiting, np.empty((columns, pairs)), np.empty((totals, pairs))
+    buffers += [np.empty(4 << pairs.bit_length(), i32), np.empty((64, 2), i64), np.empty(64, u64)]
+    return *buffers, np.empty((columns, pairs)), np.empty((totals, pairs))
 
 
 class _Collected:
