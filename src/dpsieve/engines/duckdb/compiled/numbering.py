@@ -25,7 +25,7 @@ def _read_only(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
-_NO_VALUES, _NO_OFFSETS = _read_only(np.empty(0, np.uint64)), _read_only(np.empty(0, np.int32))
+NO_WORDS, _NO_OFFSETS = _read_only(np.empty(0, np.uint64)), _read_only(np.empty(0, np.int32))
 Each = Callable[[Callable[[int], Any], Iterable[int]], list[Any]]  # calls a function with numbers, in several threads
 
 
@@ -122,7 +122,7 @@ class Numbered:
     def number(self, column: pa.Array, hashes: Words) -> Ints:
         """Return the numbers of a column, of integers, or of texts with DuckDB's hashes of them."""
         done, numbers = 0, np.empty(len(column), np.int64)
-        values, offsets, texts = _NO_VALUES, _NO_OFFSETS, 0
+        values, offsets, texts = NO_WORDS, _NO_OFFSETS, 0
         if self.texts is None:
             values = column.to_numpy().view(np.uint64)
         else:

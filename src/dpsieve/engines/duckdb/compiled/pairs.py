@@ -27,6 +27,7 @@ from dpsieve.display import log
 from dpsieve.engines.answers import name_keys
 from dpsieve.engines.duckdb.compiled import pair_loops
 from dpsieve.engines.duckdb.compiled.numbering import (
+    NO_WORDS,
     Blocks,
     Each,
     Memory,
@@ -123,7 +124,7 @@ def _collect(job: Job, limits: Limits, each: Each) -> list["_Collected"]:
     kind = "BIGINT" if known is not None else key_type(key) or ""
     wanted = [unit_expression(scan.columns, task.columns) or "", f"CAST(k0 AS {kind})"]
     hashes = call("hash", f"{task.salt}::UBIGINT", *unit_names(task.columns)), call("hash", "k0")
-    wanted += [text if type_ == "VARCHAR" else "0::UBIGINT" for type_, text in zip((unit, kind), hashes, strict=True)]
+    wanted += [text for type_, text in zip((unit, kind), hashes, strict=True) if type_ == "VARCHAR"]
     wanted += [f"q{i}" for i in range(len(added))]
     salt, room = key_of_tables(task.salt), Memory(limits.memory)
     blocks, names = Blocks(room), scan.columns[task.columns.unit[0]]
@@ -263,20 +264,19 @@ class _Collected:
         return self.chains[:, pair_loops.FILL] + self.chains[:, pair_loops.BEFORE]
 
     def append(self, batch: pa.RecordBatch) -> None:
-        """Append rows of a unit, a key, DuckDB's hashes of these if they are texts, and numbers."""
+        """Append rows of a unit, a key, DuckDB's hash of each of these that is a text, and numbers."""
         if any(column.null_count for column in batch.columns):
             raise Unavailable  # SQL refuses null units
-        hashes = [column.to_numpy() for column in batch.columns[2:4]]
-        tables = self.units, self.keys
+        tables, more = (self.units, self.keys), iter(batch.columns[2:])
+        hashes = [next(more).to_numpy() if table is not None and table.texts else NO_WORDS for table in tables]
         units, keys = (
             column.to_numpy() if table is None else table.number(column, given)
             for column, table, given in zip(batch.columns, tables, hashes, strict=False)
         )
-        values = np.array([column.to_numpy() for column in batch.columns[4:]]).reshape(self.columns, len(batch))
-        given = hashes[0] if self.units is not None else hashes[0][:0]
+        values = np.array([column.to_numpy() for column in more]).reshape(self.columns, len(batch))
         known = self.mask, self.salt_hash, self.bits, self.chains, self._store
         done = 0
-        while (done := pair_loops.append(done, units, keys, given, values.view(np.uint64), *known)) < len(batch):
+        while (done := pair_loops.append(done, units, keys, hashes[0], values.view(np.uint64), *known)) < len(batch):
             self._add_blocks()
 
     def _add_blocks(self) -> None:
