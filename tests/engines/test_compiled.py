@@ -132,7 +132,7 @@ def test_threads_that_share_the_rows_change_nothing(max_keys, text_units, monkey
 def test_texts_whose_hashes_all_agree_are_told_apart(max_keys, compiled_runs, monkeypatch):
     """Without a salt, texts of fewer than eight bytes have one hash: units and keys are compared by their bytes."""
     units, keys = [f"u{i}" for i in range(300)] * 2, [f"k{i % 7}" for i in range(300)] * 2
-    monkeypatch.setattr(pairs, "key_of_tables", lambda salt: np.zeros(8, np.uint64))
+    monkeypatch.setattr(pairs.numbering, "key_of_tables", lambda salt: np.zeros(8, np.uint64))
     assert counts(pa.table({"unit": units, "key": keys}), max_keys=max_keys) == Counter(keys[:300])
     assert len(compiled_runs) == 1 and None not in compiled_runs
 

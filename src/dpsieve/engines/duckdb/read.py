@@ -9,7 +9,7 @@ import glob
 import re
 import secrets
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
@@ -258,7 +258,7 @@ class Cursors:
             with contextlib.suppress(duckdb.Error):  # it was closed
                 cursor.interrupt()
 
-    def stream(self, query: str, tables: Mapping[str, pa.Table], rows: int) -> Iterator[pa.RecordBatch]:
+    def stream(self, query: str, tables: Mapping[str, pa.Table], rows: int) -> Generator[pa.RecordBatch, None, None]:
         """Yield the answer to a query about these tables and files, in batches of this number of rows."""
         cursor = self.connection.cursor()
         self._open.append(cursor)
@@ -284,8 +284,7 @@ def split(job: Job, most: int) -> list[tuple[str, dict[str, pa.Table]]]:
         return [(VIEW, {VIEW: scan.table.slice(a, b - a), **listed}) for a, b in pairwise(edges)]
     conditions, files = ["true"], list(scan.shown)
     if most > 1 and files and not {name.lower() for name in scan.columns} & {"file_index", "file_row_number"}:
-        starts = [len(files) * i // most for i in range(most)]
-        conditions = _between("file_index", starts)
+        conditions = _between("file_index", [len(files) * i // most for i in range(most)])
         if len(files) < most:
             each = -(-most // len(files))
             rows = [_between("file_row_number", _starts(job.connection, path, each)) for path in files]
@@ -293,26 +292,23 @@ def split(job: Job, most: int) -> list[tuple[str, dict[str, pa.Table]]]:
     return [(f"(SELECT * FROM {scan.text} WHERE {text})", listed) for text in conditions]
 
 
-def _between(name: str, starts: Iterable[int]) -> list[str]:
+def _between(name: str, starts: Any) -> list[str]:
     """Return conditions of which each number meets one: it is from one start on and before the next one."""
-    edges = [None, *starts, None][2:]
-    lower = [f"{name} >= {edge}" for edge in edges[:-1]]
-    upper = [f"{name} < {edge}" for edge in edges[:-1]]
-    return [" AND ".join(filter(None, pair)) for pair in zip(["true", *lower], [*upper, "true"], strict=True)]
+    lower, upper = ([f"{name} {sign} {start}" for start in starts[1:]] for sign in (">=", "<"))
+    return [f"{low} AND {high}" for low, high in zip(["true", *lower], [*upper, "true"], strict=True)]
 
 
-def _starts(connection: Any, path: Path, parts: int) -> list[int]:
+def _starts(connection: Any, path: Path, parts: int) -> Any:
     """Return the first rows of parts of a Parquet file; these are of row groups, which DuckDB reads as a whole."""
     file = _listed([path])
     about = f"SELECT num_rows, num_row_groups FROM parquet_file_metadata({file})"
     ((rows, groups),) = connection.execute(about).fetchall()
     wanted = np.arange(parts) * rows // parts
     if groups > _MANY_GROUPS * parts:  # the question below takes long, and few of them are read twice
-        return np.unique(wanted).tolist()
+        return np.unique(wanted)
     about = f"SELECT row_group_num_rows FROM parquet_metadata({file}) WHERE column_id = 0 ORDER BY row_group_id"
-    sizes = [size for (size,) in connection.execute(about).fetchall()]
-    starts = np.cumsum([0, *sizes[:-1]])
-    return np.unique(starts[np.searchsorted(starts, wanted).clip(max=len(starts) - 1)]).tolist()
+    starts = np.cumsum([0, *(size for (size,) in connection.execute(about).fetchall())])[: max(1, groups)]
+    return np.unique(starts[np.searchsorted(starts, wanted).clip(max=len(starts) - 1)])
 
 
 class Limits(NamedTuple):

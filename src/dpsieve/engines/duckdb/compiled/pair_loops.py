@@ -33,13 +33,11 @@ BYTES_OF_A_BLOCK, BYTES_OF_A_COLUMN = _VALUES, _COLUMN
 COLUMN, IS_MEAN, IS_RAW, LARGEST_ROW, STEPS, ZERO, PER_STEP, MISSING, GRID, TOTAL = range(10)
 
 _LARGEST = sys.float_info.max
-_SHORT = 16
 _ONE = np.uint64(1)
 _HALF = np.uint64(32)
 _LOWER = 0xFFFFFFFF
 ITEM_BITS = 28
 _UPPER_BITS = np.uint64((2**36 - 1) << ITEM_BITS)  # those of the hash that count, see `sql.queries`
-_LAST = np.uint64(2**64 - 1)
 
 
 @jit(forceinline=True, allocates=False)
@@ -156,8 +154,7 @@ def settle(part, chains, parts, units, keys, most, salt, totals, scratch):
     filled, place = 0, 0
     for u in range(found):
         end, first = ends[u], filled
-        if end - place > len(few) or not _sort_few(place, end, rows, row_orders, pair_keys, few):
-            _quicksort(place, end - 1, rows, row_orders, pair_keys, keys[0], keys[2], keys[3], salt, waiting)
+        _sort(place, end - 1, rows, row_orders, pair_keys, keys[0], keys[2], keys[3], salt, waiting, few)
         while place < end and filled - first < most:
             begin, key, order = place, pair_keys[rows[place]], row_orders[place]
             while place < end and row_orders[place] == order and pair_keys[rows[place]] == key:
@@ -233,7 +230,7 @@ def emit(part, bits, kept, found, most, key_count, units, salt, scratch, sizes_t
         kept, found: what `settle` returned, which has filled the buffers.
         present: becomes True for each key that some unit keeps.
     """
-    words, keys, orders, sizes, names, turn, starts, same, unit_orders, bases, table, waiting, _, _, added = scratch
+    words, keys, orders, sizes, names, turn, starts, same, unit_orders, bases, table, waiting, few, _, added = scratch
     if not is_bounded(words[:found], sizes[:found], keys[:kept], orders[:kept], most, key_count, part, bits, units,
                       salt, table):  # fmt: skip
         return False
@@ -242,7 +239,7 @@ def emit(part, bits, kept, found, most, key_count, units, salt, scratch, sizes_t
         turn[u], same[u], starts[u], unit_orders[u] = u, u, place, hash_word(bases[u]) & _UPPER_BITS
         names[u + 1] = texts[np.int64(words[u]) + 1] if units[2] else words[u]
         place += sizes[u]
-    _quicksort(0, found - 1, turn, unit_orders, same, names, units[2], units[3], salt, waiting)
+    _sort(0, found - 1, turn, unit_orders, same, names, units[2], units[3], salt, waiting, few)
     place = 0
     for i in range(found):
         u = turn[i]
@@ -328,26 +325,26 @@ def _before(order, key, other_order, other_key, names, texts, blocks):
 
 
 @jit(allocates=False)
-def _sort_few(begin, end, items, orders, keys, few):
-    """Sort items by their orders without a branch for each; return whether items of equal orders have equal keys.
+def _sort_few(low, high, items, orders, keys, few):
+    """Sort items by their orders alone, without branches; return whether no two with equal orders differ in their keys.
 
-    An item has at most `ITEM_BITS` bits, and orders have none there. A place is the number of smaller words.
+    An item has `ITEM_BITS` bits, which an order has not. A place is the number of smaller words.
     """
-    count, lanes, mixed = end - begin, (end - begin + 7) // 8 * 8, False
+    lanes, mixed = (high - low + 8) // 8 * 8, False
     for i in range(lanes):
-        few[i] = orders[begin + i] | np.uint64(items[begin + i]) if i < count else _LAST
-    for i in range(count):
-        word, place = few[i], begin
+        few[i] = orders[low + i] | np.uint64(items[low + i]) if low + i <= high else ~np.uint64(0)
+    for i in range(high - low + 1):
+        word, place = few[i], low
         for j in range(lanes):
             place += few[j] < word
         items[place], orders[place] = np.int64(word & ~_UPPER_BITS), word & _UPPER_BITS
-    for i in range(begin + 1, end):
+    for i in range(low + 1, high + 1):
         mixed |= orders[i] == orders[i - 1] and keys[items[i]] != keys[items[i - 1]]
     return not mixed
 
 
 @jit(allocates=False)
-def _quicksort(low, high, items, orders, keys, names, texts, blocks, salt, waiting):
+def _sort(low, high, items, orders, keys, names, texts, blocks, salt, waiting, few):
     """Sort items from `low` to `high` by their orders, and ties by their keys.
 
     The longer part is pushed to the stack `waiting`, whose depth is then at most 64.
@@ -356,7 +353,7 @@ def _quicksort(low, high, items, orders, keys, names, texts, blocks, salt, waiti
     """
     depth = 0
     while True:
-        while high - low >= _SHORT:
+        while high - low >= len(few) or not _sort_few(low, high, items, orders, keys, few):
             secret = fold(np.uint64(low) ^ salt[6], np.uint64(high) ^ salt[7]) >> _HALF
             middle = low + np.int64(secret * np.uint64(high - low) >> _HALF)
             for a, b in ((low, middle), (middle, high), (low, middle)):
@@ -382,12 +379,6 @@ def _quicksort(low, high, items, orders, keys, names, texts, blocks, salt, waiti
                 waiting[depth, 0], waiting[depth, 1] = i, high
                 high = j
             depth += 1
-        for i in range(low + 1, high + 1):
-            order, item, j = orders[i], items[i], i - 1
-            while j >= low and _before(order, keys[item], orders[j], keys[items[j]], names, texts, blocks):
-                orders[j + 1], items[j + 1] = orders[j], items[j]
-                j -= 1
-            orders[j + 1], items[j + 1] = order, item
         if depth == 0:
             return
         depth -= 1

@@ -10,12 +10,9 @@ units is bounded by one thread, which also adds up what each pair adds to totals
 anything else is not as expected, this gives up, and the SQL text takes its place.
 """
 
-import contextlib
 import math
 import queue
-import threading
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -25,18 +22,8 @@ from numpy.typing import NDArray
 
 from dpsieve.display import log
 from dpsieve.engines.answers import name_keys
-from dpsieve.engines.duckdb.compiled import pair_loops
-from dpsieve.engines.duckdb.compiled.numbering import (
-    NO_WORDS,
-    Blocks,
-    Each,
-    Memory,
-    Numbered,
-    Unavailable,
-    Values,
-    key_of_tables,
-    merge,
-)  # fmt: skip
+from dpsieve.engines.duckdb.compiled import numbering, pair_loops
+from dpsieve.engines.duckdb.compiled.numbering import NO_WORDS, Blocks, Each, Memory, Numbered, Unavailable, Values
 from dpsieve.engines.duckdb.read import Job, Limits, split
 from dpsieve.engines.engine import Aggregation, Columns
 from dpsieve.engines.sql.columns import AS_TEXT, Column, call
@@ -82,8 +69,8 @@ def read_pairs(job: Job, limits: Limits) -> Pairs | None:
         with ThreadPoolExecutor(limits.threads) as pool:
             each: Each = lambda act, numbers: list(pool.map(act, numbers))  # noqa: E731
             collected = _collect(job, limits, each)
-            units = merge([part.units for part in collected], _MOST_KEYS, each)
-            keys = merge([part.keys for part in collected], 0 if listed is None else len(listed), each)
+            units = numbering.merge([part.units for part in collected], _MOST_KEYS, each)
+            keys = numbering.merge([part.keys for part in collected], 0 if listed is None else len(listed), each)
             starts, numbers, amounts, present = _bound_parts(collected, units, keys, task, limits.memory // 2, each)
             # The number of rows that a file claims to have does not bound the number of units.
             if (len(starts) - 1) * max(task.weights) >= 2**63:
@@ -126,7 +113,7 @@ def _collect(job: Job, limits: Limits, each: Each) -> list["_Collected"]:
     hashes = call("hash", f"{task.salt}::UBIGINT", *unit_names(task.columns)), call("hash", "k0")
     wanted += [text for type_, text in zip((unit, kind), hashes, strict=True) if type_ == "VARCHAR"]
     wanted += [f"q{i}" for i in range(len(added))]
-    salt, room = key_of_tables(task.salt), Memory(limits.memory)
+    salt, room = numbering.key_of_tables(task.salt), Memory(limits.memory)
     blocks, names = Blocks(room), scan.columns[task.columns.unit[0]]
     bits = min(_MOST_BITS, max(1, ((scan.rows or 0) // _PAIRS_OF_A_PART).bit_length()))
 
@@ -136,34 +123,32 @@ def _collect(job: Job, limits: Limits, each: Each) -> list["_Collected"]:
         return _Collected(units, keys, _mask(names, unit), task.salt, room, bits, totals, len(added))
 
     collected = [collect_nothing() for _ in range(limits.threads)]
-    free: queue.LifoQueue[Iterator[pa.RecordBatch] | None] = queue.LifoQueue()  # the parts that no thread is reading
-    parts, failed = split(job, limits.threads), threading.Event()
-    for text, tables in reversed(parts):
+    free: queue.LifoQueue[Any] = queue.LifoQueue()  # the parts that no thread is reading
+    unread = split(job, limits.threads)
+    for text, tables in reversed(unread):
         rows, _ = rows_query(text, scan.columns, task, known, values=values)
         free.put(limits.cursors.stream(f"SELECT {', '.join(wanted)} FROM ({rows})", tables, _ROWS_AT_ONCE))
-    unread = list(parts)
 
     def collect(thread: int) -> None:
         try:
-            while unread and (part := free.get()) is not None and not failed.is_set():
+            while unread and (part := free.get()) is not None:
                 if (batch := next(part, None)) is None:
-                    unread.pop()
+                    del unread[:1]
                     continue
                 free.put(part)
                 collected[thread].append(batch)
                 limits.cursors.read += len(batch)
         except BaseException:
-            failed.set()
+            unread.clear()  # so that all threads end
             raise
         finally:
-            free.put(None)  # for the next thread
+            free.put(None)  # for a thread that waits
 
     try:
         each(collect, range(limits.threads))
     finally:
-        while not free.empty():
-            if (part := free.get()) is not None:
-                part.close()
+        for part in filter(None, free.queue):
+            part.close()
     return collected
 
 
@@ -188,22 +173,20 @@ def _bound_parts(
         raise Unavailable
     unit_side, key_side = (*units.describe(), first.salt_hash, first.mask), keys.describe()
     chains = np.array([part.chains.ctypes.data for part in collected])
-    present, parts = np.zeros(keys.total, np.bool_), deque(range(len(counts)))
+    present, parts = np.zeros(keys.total, np.bool_), iter(range(len(counts)))
     made: list[Any] = [None] * len(counts)
 
     def bound_parts(_: int) -> None:
         scratch = make_scratch(int(counts.max()), first.columns, len(totals))
-        with contextlib.suppress(IndexError):  # when no part is left
-            while True:
-                part = parts.popleft()
-                sides = part, chains, len(counts), unit_side, key_side
-                kept, found = pair_loops.settle(*sides, most, first.salt, totals, scratch)
-                there = np.empty(found, np.int32), np.empty(kept, np.int32), np.empty((len(totals), kept))
-                terms = part, first.bits, kept, found, most, keys.total, unit_side, first.salt, scratch
-                if not pair_loops.emit(*terms, *there, present):
-                    log.warning("compiled loops: a unit keeps more keys than its bound; SQL counts instead")
-                    raise Unavailable
-                made[part] = there
+        for part in parts:  # the next one that no thread has
+            sides = part, chains, len(counts), unit_side, key_side
+            kept, found = pair_loops.settle(*sides, most, first.salt, totals, scratch)
+            there = np.empty(found, np.int32), np.empty(kept, np.int32), np.empty((len(totals), kept))
+            terms = part, first.bits, kept, found, most, keys.total, unit_side, first.salt, scratch
+            if not pair_loops.emit(*terms, *there, present):
+                log.warning("compiled loops: a unit keeps more keys than its bound; SQL counts instead")
+                raise Unavailable
+            made[part] = there
 
     each(bound_parts, range(len(collected)))
     unit_ends, pair_ends = (np.cumsum([len(part[i]) for part in made]) for i in range(2))
@@ -249,7 +232,7 @@ class _Collected:
     ) -> None:  # fmt: skip
         self.units, self.keys, self.mask, self.bits, self._room = units, keys, np.uint64(mask), bits, room
         self.totals, self.columns = totals, columns
-        self.salt, self.salt_hash = key_of_tables(salt), np.uint64(pair_loops.hash_salt(np.uint64(salt)))
+        self.salt, self.salt_hash = numbering.key_of_tables(salt), np.uint64(pair_loops.hash_salt(np.uint64(salt)))
         self.chains = np.zeros((1 << bits, pair_loops.CHAIN), np.int64)
         self._store = np.zeros(pair_loops.STORE, np.int64)
         # A part has no block yet, so its first pair takes one.
@@ -274,8 +257,7 @@ class _Collected:
             for column, table, given in zip(batch.columns, tables, hashes, strict=False)
         )
         values = np.array([column.to_numpy() for column in more]).reshape(self.columns, len(batch))
-        known = self.mask, self.salt_hash, self.bits, self.chains, self._store
-        done = 0
+        done, known = 0, (self.mask, self.salt_hash, self.bits, self.chains, self._store)
         while (done := pair_loops.append(done, units, keys, hashes[0], values.view(np.uint64), *known)) < len(batch):
             self._add_blocks()
 
