@@ -70,6 +70,24 @@ def compiled_runs(monkeypatch):
     return answers
 
 
+@pytest.mark.parametrize("size", [7, 300], ids=["many row groups", "few row groups"])
+@pytest.mark.parametrize("files", [1, 2, 6])
+@pytest.mark.parametrize("more", ["price", "FILE_row_number", "file_index"])
+def test_every_row_is_in_one_of_the_parts_that_threads_read(more, files, size, tmp_path, compiled_runs):
+    """Parts of Parquet are files or row groups; a column of the data may have the name by which DuckDB numbers them."""
+    rows = 1000
+    units, keys = [i % 90 for i in range(rows)], [f"key {i * i % 83}" for i in range(rows)]
+    table = pa.table({"unit": units, "key": keys, more: [i % 3 for i in range(rows)]})
+    edges = [0, *sorted(i * i * rows // files**2 for i in range(1, files)), rows]  # of unequal sizes
+    for i, (start, stop) in enumerate(itertools.pairwise(edges)):
+        pyarrow.parquet.write_table(table[start:stop], tmp_path / f"{i}.parquet", row_group_size=size)
+    pyarrow.parquet.write_table(table[:0], tmp_path / "empty.parquet")
+    expected = counts(table, SQL, max_keys=3)
+    for threads in (1, 2, 5):
+        assert counts(str(tmp_path / "*.parquet"), DuckDB(compiled_from=0, threads=threads), max_keys=3) == expected
+    assert len(compiled_runs) == 3 and None not in compiled_runs
+
+
 @settings(max_examples=15, deadline=None)
 @given(
     rows=st.lists(st.tuples(SOME_UNITS, KEYS), max_size=60), text_units=st.booleans(), salt=st.integers(0, 2**64 - 1)

@@ -5,9 +5,9 @@ each unit keeps the keys with the smallest of DuckDB's hashes, of equal ones the
 order. So a release does not reveal which way was taken, and the choice may depend on the data. It is faster since keys
 become numbers first, and pairs are divided by unit into parts that fit into the cache of a core.
 
-Each thread takes batches of rows and collects their pairs. At the end keys get common numbers, and each part of the
-units is bounded by one thread, which also adds up what each pair adds to totals. Where memory does not suffice, or
-anything else is not as expected, this gives up, and the SQL text takes its place.
+Each thread takes batches of rows, from any of the parts in which `read.split` divides them, and collects their pairs.
+At the end keys get common numbers, and each part of the units is bounded by one thread, which also adds up what each
+pair adds to totals. Where memory does not suffice, or anything else is not as expected, the SQL text takes its place.
 """
 
 import math
