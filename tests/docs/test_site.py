@@ -201,7 +201,7 @@ def test_pages_fit_a_phone(opened, name):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", [*SHOWN, "gallery.html", "reference/errors/BudgetExceeded.html"])
 def test_axe_finds_nothing_serious(opened, name, scheme):
-    assert serious_findings(opened(name, color_scheme=scheme)) == []
+    assert serious_findings(opened(name, color_scheme=scheme), scheme) == []
 
 
 def test_search_works_without_a_server(opened):

@@ -326,7 +326,7 @@ def test_axe_finds_nothing_serious(opened, scheme):
         page = opened(view, color_scheme=scheme)
         for summary in page.locator("details > summary").all():
             summary.click()
-        assert serious_findings(page) == [], view
+        assert serious_findings(page, scheme) == [], view
         page.close()
 
 
