@@ -142,11 +142,9 @@ def _parts(ours, silent, theirs, their_silent, power):
 @jit(_nrt=False)
 def _interpolated(curves, total, ratio):
     """Return an upper bound on the mean of e^(-total u) for angles of this ratio."""
-    rows = len(curves)
-    x = np.log1p(total * FIRST) * SCALE
-    i = int(x)
-    if i >= rows - 1:
-        return _between(curves[rows - 1], ratio)
+    i, last = int(np.log1p(total * FIRST) * SCALE), len(curves) - 1
+    if i >= last:
+        return _between(curves[last], ratio)
     low, high = np.expm1(i / SCALE) / FIRST, np.expm1((i + 1) / SCALE) / FIRST
     part = min(1.0, max(0.0, (total - low) / (high - low)))
     return (1 - part) * _between(curves[i], ratio) + part * _between(curves[i + 1], ratio)
@@ -205,8 +203,7 @@ def _over(q, not_q, p, not_p, m, leaks, limits, epsilon, power, curves, tangents
     worst = -_FAR
     for direction in range(2):
         a, b, x, y = (p, not_p, q, not_q) if direction == 0 else (q, not_q, p, not_p)
-        hint = hints[step, direction]
-        at = hint
+        hint = at = hints[step, direction]
         best = _excess(a, b, x, y, leaks[at] / m, limits[at], m, epsilon, power, curves, tangents, fine)
         if fine:
             for side in (-1, 1):
@@ -293,22 +290,9 @@ def grow_rows(steps, exponents, leaks, limits, epsilon, power, until, accuracy, 
                     p, not_p, binding = most / m, 1 - most / m, at
             elif _over(q, not_q, p, not_p, m, leaks, limits, epsilon, power, curves, tangents, False, hints, at) > 0:
                 binding = at
+                pair = q, not_q, p, not_p, m
                 p, not_p, odds = _highest(
-                    q,
-                    not_q,
-                    p,
-                    not_p,
-                    m,
-                    leaks,
-                    limits,
-                    epsilon,
-                    power,
-                    accuracy,
-                    gaps[at],
-                    curves,
-                    tangents,
-                    hints,
-                    at,
+                    *pair, leaks, limits, epsilon, power, accuracy, gaps[at], curves, tangents, hints, at
                 )
                 gaps[at] = max(odds - np.log(q / not_q), 1e-12)
         # Rounding errors of a search could make a row decrease.
@@ -331,10 +315,8 @@ def find_broken(p, not_p, steps, exponents, leaks, limits, epsilon, power, curve
             before = max(0, h - steps[k])
             if before >= last:
                 continue
-            a, b, x, y, m = p[before], not_p[before], p[at], not_p[at], exponents[k]
-            if (
-                _over(a, b, x, y, m, leaks, limits, epsilon, power, curves, few, False, hints, k) > 0
-                and _over(a, b, x, y, m, leaks, limits, epsilon, power, curves, many, False, hints, k) > 0
-            ):
+            pair = p[before], not_p[before], p[at], not_p[at], exponents[k]
+            is_over = _over(*pair, leaks, limits, epsilon, power, curves, few, False, hints, k) > 0
+            if is_over and _over(*pair, leaks, limits, epsilon, power, curves, many, False, hints, k) > 0:
                 return h, steps[k]
     return 0, 0

@@ -337,7 +337,6 @@ def _largest_pick(
     return largest
 
 
-# A search for the largest pick, the check of what it finds, and every later plan for the same budget ask for the same.
 @lru_cache(maxsize=256)
 def _top_number(k: int, sigma: float, each: float, share: float, epsilon: float, power: float) -> tuple[float, float]:
     """Return B and the leak of k picks and, unless sigma is 0, of their counts."""
