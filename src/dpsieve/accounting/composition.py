@@ -32,7 +32,7 @@ from dpsieve import validate
 from dpsieve.accounting.curves import renyi_delta, zcdp_delta
 from dpsieve.accounting.loss_distributions import LossCurve, either
 from dpsieve.errors import InvalidValue
-from dpsieve.exact.balls import Ball, ball, crossing, largest, lower, minimise, smallest, smallest_epsilon, upper
+from dpsieve.exact.balls import Ball, ball, largest, lower, minimise, smallest, smallest_epsilon, upper
 from dpsieve.types import Floats
 
 from dpsieve.accounting.spends import (  # isort: skip
@@ -287,14 +287,9 @@ def repeated_share(
     while _repeated(k, inf, 0.0, each_delta) > delta:  # by a rounding
         each_delta = math.nextafter(each_delta, 0.0)
     least = lower(lambda: ball(epsilon) / k)
-
-    def bound(each: float) -> float:
-        return _repeated(k, epsilon, each, each_delta)
-
-    guess = None
-    if least > 0 and 0 < bound(least) < delta:
-        guess = crossing(lambda each: math.log(bound(each) / delta), least, 500.0, tolerance=max(tolerance, 1e-12))
-    each_epsilon = largest(lambda each: bound(each) <= delta, least, 500.0, tolerance=tolerance, guess=guess)
+    each_epsilon = largest(
+        lambda each: _repeated(k, epsilon, each, each_delta) <= delta, least, 500.0, tolerance=tolerance
+    )
     if each_epsilon == 0:
         raise InvalidValue(
             f"epsilon={epsilon:g} leaves nothing to share. Pass a budget such as epsilon=1.0.", argument="epsilon"

@@ -78,23 +78,19 @@ def lower(expression: Callable[[], Ball]) -> float:
     return -_up(_edge(lambda: -expression()))
 
 
-def largest(
-    holds: Callable[[float], bool], low: float, high: float, *, tolerance: float = 0.0, guess: float | None = None
-) -> float:
+def largest(holds: Callable[[float], bool], low: float, high: float, *, tolerance: float = 0.0) -> float:
     """Return the largest float in [low, high] at which `holds`; `holds` is true first and false from some point on.
 
     `low` and `high` are not negative, and `holds(low)` is assumed. Where `holds` is inconsistent in its last digits,
     the answer is still a number at which it held, or `low`. At most 65 evaluations; with a relative `tolerance` the
-    search stops early, at a number that still holds, and near a good `guess` it takes about ten.
+    search stops early, at a number that still holds.
 
-    >>> largest(lambda x: x * x <= 2, 0.0, 2.0), largest(lambda x: x * x <= 2, 0.0, 2.0, guess=1.41421356237)
-    (1.414213562373095, 1.414213562373095)
+    >>> largest(lambda x: x * x <= 2, 0.0, 2.0)
+    1.414213562373095
     """
     if holds(high):
         return high
     good, bad = _rank(low), _rank(high)
-    if guess is not None and good < _rank(guess) < bad:
-        good, bad = _bracket(holds, good, _rank(guess), bad)
     while bad - good > 1 and _unrank(good) <= (1 - tolerance) * _unrank(bad):
         good, bad = _halve(holds, good, bad)
     return _unrank(good)
@@ -164,29 +160,6 @@ def minimise(function: Callable[[float], float], low: float, high: float, *, rou
     return left if at_left <= at_right else right
 
 
-def crossing(function: Callable[[float], float], low: float, high: float, *, tolerance: float = 1e-12) -> float:
-    """Return about where an increasing function becomes positive, from `low` > 0 on; nothing is proven about it.
-
-    Doubling finds the place to a factor of two, then false position (the Illinois rule) to a relative tolerance.
-
-    >>> round(crossing(lambda x: x * x - 2, 0.01, 100.0), 9)
-    1.414213562
-    """
-    right, below, above = low, 0.0, function(low)
-    while above <= 0 and right < high:
-        low, below, right = right, above, min(2 * right, high)
-        above = function(right)
-    at, last, side = right, low, 0
-    while below < 0 < above and abs(at - last) > tolerance * at:
-        last, at = at, (low * above - right * below) / (above - below)
-        value = function(at)
-        if value > 0:
-            right, above, below, side = at, value, below / 2 if side > 0 else below, 1
-        else:
-            low, below, above, side = at, value, above / 2 if side < 0 else above, -1
-    return at
-
-
 def _edge(expression: Callable[[], Ball]) -> Ball:
     """Return an exact ball just above the value."""
     bits = _FIRST_BITS
@@ -208,19 +181,6 @@ def _up(edge: Ball) -> float:
     while number < math.inf and not edge <= ball(number):
         number = math.nextafter(number, math.inf)
     return number
-
-
-def _bracket(holds: Callable[[float], bool], good: int, guess: int, bad: int) -> tuple[int, int]:
-    """Return where the guess is good and bad, by steps away from it that grow."""
-    step = 1 << 8
-    is_good = holds(_unrank(guess))
-    while good < guess < bad:
-        good, bad = (guess, bad) if is_good else (good, guess)
-        guess += step if is_good else -step
-        step <<= 4
-        if good < guess < bad and holds(_unrank(guess)) != is_good:
-            return (good, guess) if is_good else (guess, bad)
-    return good, bad
 
 
 def _halve(holds: Callable[[float], bool], good: int, bad: int) -> tuple[int, int]:
