@@ -9,7 +9,7 @@ PEER_PYTHON ?= $(PYTHON)
 # Tests start many processes: each would compile every module again without its bytecode on disk.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: audit demo docs plots experiments test coverage test-engines golden faults test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-large bench-streams bench-federated bench-discovery bench-vectors bench-means bench-engines bench-peers peers package clean
+.PHONY: audit demo docs plots experiments test coverage test-engines golden faults test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-large bench-streams bench-federated bench-discovery bench-vectors bench-means bench-explorer bench-engines bench-peers peers package clean
 
 demo: $(VENV)/.run
 	$(BIN)/dpsieve demo
@@ -61,7 +61,7 @@ package: $(VENV)/.package
 	$(BIN)/check-wheel-contents dist
 	$(BIN)/python tests/packaging/try_wheel.py
 
-bench: bench-kernel bench-noise bench-channels bench-release bench-streams bench-federated bench-discovery bench-vectors bench-means
+bench: bench-kernel bench-noise bench-channels bench-release bench-streams bench-federated bench-discovery bench-vectors bench-means bench-explorer
 
 bench-kernel: $(VENV)/.dev
 	$(BIN)/python benchmarks/kernel.py
@@ -92,6 +92,9 @@ bench-vectors: $(VENV)/.dev
 
 bench-means: $(VENV)/.dev
 	$(BIN)/python benchmarks/means.py
+
+bench-explorer: $(VENV)/.dev
+	$(BIN)/python benchmarks/explorer.py
 
 bench-engines: $(VENV)/.spark
 	$(BIN)/python benchmarks/engines.py

@@ -30,7 +30,9 @@ def pytest_collect_directory(path, parent):
 
 def pytest_addoption(parser):
     """Offer another draw of every test."""
-    parser.addoption("--seed", type=int, default=0, help="draw other random numbers in every test (default: %(default)s)")
+    parser.addoption(
+        "--seed", type=int, default=0, help="draw other random numbers in every test (default: %(default)s)"
+    )
 
 
 class Repeatable:

@@ -7,15 +7,12 @@ broken link, a page that no list names, a public name without a docstring.
 import argparse
 import re
 import shutil
-import sys
 from os.path import relpath
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-import reference
-
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+DONE = "done"  # an empty file beside a site that was built without a problem
 PROJECT = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")  # pages of the site that lie in the root
 
 # What Sphinx writes, and what assistive technology needs instead: the level of a heading, code that scrolls with the
@@ -30,6 +27,7 @@ ACCESSIBLE = {
 
 def build(folder: Path) -> Path:
     """Build the site in a folder, and return its first page."""
+    import reference  # beside this script
     from sphinx.cmd.build import build_main
 
     source, site = folder / "source", folder / "html"
@@ -49,7 +47,18 @@ def build(folder: Path) -> Path:
         for made, accessible in ACCESSIBLE.items():
             text = text.replace(made, accessible)
         page.write_text(text, encoding="utf-8")
+    (folder / DONE).touch()
     return site / "index.html"
+
+
+def is_current(folder: Path) -> bool:
+    """Return whether the site in a folder was built after every change of what it is made from."""
+    made_from = ("docs", "src", "tests/golden", "examples", "experiments")
+    tops = [*(ROOT / name for name in made_from), *(path for path in ROOT.iterdir() if path.is_file())]
+    below = (path for top in tops for path in top.rglob("*"))
+    sources = [path for path in (*tops, *below) if "__pycache__" not in path.parts and path.suffix != ".pyc"]
+    done = folder / DONE
+    return done.exists() and done.stat().st_mtime > max(path.stat().st_mtime for path in sources)
 
 
 def _relinked(text: str, page: Path, copy: Path, source: Path) -> str:
@@ -73,4 +82,7 @@ def _relinked(text: str, page: Path, copy: Path, source: Path) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", default=ROOT / "build/site", type=Path)
-    print(f"Open {build(parser.parse_args().folder.resolve())}")
+    parser.add_argument("--if-changed", action="store_true", help="keep a site that is newer than all it is made from")
+    given = parser.parse_args()
+    if not (given.if_changed and is_current(given.folder)):
+        print(f"Open {build(given.folder.resolve())}")

@@ -9,6 +9,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -401,12 +402,16 @@ def _messages(tree: ast.Module, made: Mapping[str, list[str]], shared: Texts) ->
             yield from ((kind, one) for one in ([text] if text else elsewhere) if " " in one)
 
 
-def _own(function: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of a function, without those of functions in it."""
-    for child in ast.iter_child_nodes(function):
-        if not isinstance(child, ast.FunctionDef | ast.Lambda):
-            yield child
-            yield from _own(child)
+@cache
+def _own(function: ast.AST) -> list[ast.AST]:
+    """Return the nodes of a function in order, without those of functions in it."""
+    found: list[ast.AST] = []
+    pending = [function]
+    while pending:
+        found.append(pending.pop())
+        children = [one for one in ast.iter_child_nodes(found[-1]) if not isinstance(one, ast.FunctionDef | ast.Lambda)]
+        pending += reversed(children)
+    return found[1:]
 
 
 def _template(node: ast.expr, texts: Texts, depth: int = 0) -> str | None:

@@ -767,3 +767,5 @@ LONG = {
         ds.mean, [*LINE, 0.0], [*LINE, 1.0], (8.0, 0.1), bounds=(0, 1), neighbours="replace", method="plan"
     ),
 }  # fmt: skip
+
+EVERY = {**AUDITS, **LONG}

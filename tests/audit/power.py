@@ -1,6 +1,7 @@
 """Measure the power of the audits: faults that are planted in the code, and faults of a known size.
 
     power.py                     # each fault of tests/faults, against the audits that reach the function it changes
+    power.py --missing --jobs 16 # those that are not in the table yet; what was measured is stored at once
     power.py --only threshold    # those whose name contains 'threshold'
     power.py --grades            # each path with 0.9, 0.7, 0.5 and 0.3 times the noise, and with delta divided by them
     power.py --paths 10          # all paths without a fault, with ten times the runs of the tests: the long audit
@@ -15,8 +16,8 @@ Faults are stored in docs/background/audit_power.csv, grades in audit_grades.csv
 """
 
 import argparse
+import ast
 import csv
-import hashlib
 import json
 import os
 import subprocess
@@ -24,162 +25,176 @@ import sys
 import tempfile
 import time
 import warnings
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
 from pathlib import Path
-from queue import Queue
-from shutil import copytree
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "faults")]
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests/audit"), str(ROOT / "tests"), str(ROOT / "tests/faults")]
+os.environ.setdefault("DPSIEVE_COMPILED", "wait")
 
-from fault import FOLDER, ROOT, check, place, plant, read_faults  # noqa: E402
-from page import GRADES, PAGE, TABLE, page  # noqa: E402
+from fault import FOLDER, all_faults, check, find, plant, read_faults, scopes_by_name  # noqa: E402
+from page import GRADES, PAGE, TABLE, page, rows  # noqa: E402
+from paths import AUDITS, EVERY  # noqa: E402
 
 COLUMNS = ("fault", "function", "group", "outcome", "audit", "ratio", "seconds")
 GRADE_COLUMNS = ("path", "noise", "threshold")
 FACTORS = (0.9, 0.7, 0.5, 0.3)
 AUDITS_PER_FAULT = 8
-TIMEOUT = 240.0
-CHILD = """
-import json, sys, warnings
-sys.path[:0] = sys.argv[2:4]
-import dpsieve
-assert dpsieve.__file__.startswith(sys.argv[1]), dpsieve.__file__
-warnings.simplefilter("ignore")
-import power
-power.report(json.load(sys.stdin))
-"""
+TIMEOUT, PARTS = 300.0, 16
+# The faults that matter most to outputs first.
+GROUPS = (
+    "discovery", "divided_units", "several_keys", "set_union", "sketches", "vectors", "channels", "randomness",
+    "federated", "privacy", "engines",
+)  # fmt: skip
 
 
-def report(names):
-    """Run short audits in this process; print the first that fails, or the digests of all outputs, as JSON."""
-    from paths import AUDITS
+@dataclass(frozen=True)
+class Processes:
+    """Processes that trace or audit, at most so many at a time.
 
-    digests = {}
-    for name in names:
-        path = AUDITS[name]
+    Attributes:
+        pool: how many at a time.
+        folder: for machine code, which must not be taken for that of the library where it has a fault.
+        expected: the digest of all outputs of a path without a fault, by its name.
+    """
+
+    pool: ThreadPoolExecutor
+    folder: Path
+    expected: dict = field(default_factory=dict)
+
+    def run(self, names, *, fault=None, trace=False, cache=None):
+        """Return what a process found about paths, with the file and the text of a fault."""
+        cache = cache or os.environ.get("NUMBA_CACHE_DIR", self.folder / "compiled")
+        environment = {**os.environ, "DPSIEVE_COMPILED": "wait", "NUMBA_CACHE_DIR": str(cache)}
         try:
-            found, digests[name] = audit_and_digest(path)
-        except Exception as error:  # it works without the fault
-            print(json.dumps({"audit": name, "ratio": type(error).__name__}))
-            return
-        if not found.passed:
-            ratio = round(found.lower / found.epsilon, 3) if found.lower else "rows differ"
-            print(json.dumps({"audit": name, "ratio": ratio, "contradicted": True}))
-            return
-    print(json.dumps({"digests": digests}))
+            done = subprocess.run(
+                [sys.executable, str(Path(__file__).with_name("planted.py"))],
+                env=environment, input=json.dumps({"names": names, "fault": fault, "trace": trace}),
+                capture_output=True, text=True, timeout=TIMEOUT, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return {"ratio": "out of time"}
+        if done.returncode:
+            return {"audit": "import", "ratio": done.stderr.strip().splitlines()[-1][:60]}
+        return json.loads(done.stdout.splitlines()[-1])
+
+    def reach(self, names):
+        """Return the functions that one call of each path enters, as pairs of a file and a name."""
+        parts = self.pool.map(lambda part: self.run(part, trace=True), [names[i::PARTS] for i in range(PARTS)])
+        return {name: {tuple(each) for each in functions} for part in parts for name, functions in part.items()}
+
+    def audit(self, fault, names):
+        """Plant a fault, run audits, and return the outcome in a word, the audit that shows it, and its ratio."""
+        if not names:
+            return "not reached", "", ""
+        path, text = plant(fault)
+        with tempfile.TemporaryDirectory(dir=self.folder) as cache:
+            file = str(path.relative_to("src/dpsieve"))
+            found = self.run(names, fault=(file, text.decode()), cache=cache if may_be_compiled(fault) else None)
+        used = names[: names.index(found["audit"]) + 1] if found.get("audit") in names else names
+        self.expect(used)
+        return outcome(found, self.expected), found.get("audit", ""), found.get("ratio", "")
+
+    def expect(self, names):
+        """Run audits without a fault, unless they were: they must pass."""
+        names = [name for name in names if name not in self.expected]
+        if names:
+            found = self.run(names)
+            if "digests" not in found:
+                raise RuntimeError(f"without a fault all audits must pass: {found}")
+            self.expected.update(found["digests"])
 
 
-def audit_and_digest(path):
-    """Return the short audit of a path, and a digest of all outputs in their order."""
-    from paths import Path as AuditedPath
-
-    outputs, inputs = hashlib.sha256(), path.inputs()
-
-    def run(data, source):
-        output = inputs.run(data, source)
-        outputs.update(repr(getattr(output, "table", output)).encode())
-        return output
-
-    made = type(inputs)(inputs.name, inputs.kind, run, inputs.data, inputs.neighbour, inputs.options)
-    same = AuditedPath(lambda **_: made, path.epsilon, path.delta, path.runs, level=path.level)
-    return same.audit(), outputs.hexdigest()
-
-
-def run_child(project, names):
-    """Return what audits found in a copy of the project."""
-    places = [str(project / "tests/audit"), str(project / "tests")]
-    command = [sys.executable, "-c", CHILD, str(project / "src"), *places]
-    environment = {**os.environ, "PYTHONPATH": str(project / "src"), "DPSIEVE_COMPILED": "wait"}
-    try:
-        done = subprocess.run(
-            command, cwd=project, env=environment, input=json.dumps(names), capture_output=True, text=True,
-            timeout=TIMEOUT, check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return {"audit": "", "ratio": "out of time"}
-    if done.returncode:
-        return {"audit": "import", "ratio": done.stderr.strip().splitlines()[-1][:60]}
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def outcome(found):
+def outcome(found, expected):
     """Return in a word what audits made of a fault."""
-    if not found:
-        return "not reached"
     if found.get("contradicted"):
         return "contradicted"
     if found.get("ratio") == "out of time":
         return "out of time"
     if "digests" not in found:
         return "refused"
-    same = all(digest_without_fault(name) == digest for name, digest in found["digests"].items())
-    return "unchanged" if same else "missed"
-
-
-@cache
-def digest_without_fault(name):
-    """Return the digest of all outputs of the short audit of a path, which has to pass."""
-    from paths import AUDITS
-
-    found, digest = audit_and_digest(AUDITS[name])
-    assert found.passed, f"without a fault all audits must pass: {name}: {found}"
-    return digest
-
-
-def reach(among):
-    """Return the functions that one call of each path of such a name enters, as pairs of a file and a name."""
-    from paths import AUDITS
-    from reached import run_once
-
-    return {name: run_once(path).functions for name, path in AUDITS.items() if among in name}
+    return "unchanged" if all(expected[name] == digest for name, digest in found["digests"].items()) else "missed"
 
 
 def choose_audits(fault, reached):
     """Return the names of audits that reach what a fault changes: half of them reach least besides it.
 
-    For a constant, a class, or a loop that is compiled, they are those that reach the file.
+    Those of the tests come first, and those of `make audit` alone only where none of them does.
     """
-    file, name = place(fault)
-    direct = [path for path, functions in reached.items() if (file, name) in functions]
-    if not direct:
-        direct = [path for path, functions in reached.items() if any(file == other for other, _ in functions)]
-    every, few = sorted(direct, key=lambda path: len(reached[path])), AUDITS_PER_FAULT // 2
+    places = entrances(fault)
+    direct = [name for name, functions in reached.items() if places & functions]
+    direct = [name for name in direct if name in AUDITS] or direct
+    every, few = sorted(direct, key=lambda name: len(reached[name])), AUDITS_PER_FAULT // 2
     return [*every[:few], *every[few :: max(1, (len(every) - few) // few)][:few]]
 
 
-def copy_project(folder):
-    for part in ("src", "tests/audit", "tests/faults"):
-        copytree(ROOT / part, folder / part)  # with the times of change
-    return folder
+def entrances(fault):
+    """Return functions of which one is called where a fault matters, as pairs of a file and a name."""
+    found = set()
+    for scope in uses(fault):
+        file = str(scope.source.path.relative_to(ROOT / "src/dpsieve"))
+        if isinstance(scope.node, ast.ClassDef):
+            found |= {(file, each.name) for each in scope.source.scopes if each.name.startswith(f"{scope.name}.")}
+        elif is_plain(scope):
+            found.add((file, scope.name))
+    return found
 
 
-def audit_fault(fault, group, names, projects):
-    """Plant one fault in a copy, run audits, take the fault out again, and return a row."""
-    start = time.monotonic()
-    found = {}
-    if names:
-        project = projects.get()
-        path, text = plant(fault)
-        original, times = (project / path).read_bytes(), (project / path).stat()
-        try:
-            (project / path).write_bytes(text)
-            found = run_child(project, names)
-        finally:
-            (project / path).write_bytes(original)
-            os.utime(project / path, ns=(times.st_atime_ns, times.st_mtime_ns))
-            projects.put(project)
-    row = (fault.name, fault.function, group, outcome(found), found.get("audit", ""), found.get("ratio", ""))
-    row = (*row, round(time.monotonic() - start))
-    print(*row, sep=" | ", flush=True)
-    return row
+def uses(fault):
+    """Return what a fault changes, and what uses it up to the first functions whose calls are seen.
+
+    Calls of compiled functions and uses of constants are not seen.
+    """
+    pending, found = [find(fault)[0]], []
+    while pending:
+        scope = pending.pop()
+        if all(scope.node is not each.node for each in found):
+            found.append(scope)
+            if not is_plain(scope) and not isinstance(scope.node, ast.ClassDef):
+                pending += users(scope)
+    return found
+
+
+def users(scope):
+    """Return the scopes that name a constant or a function, by itself or after its module."""
+    module, name = scope.source.path.stem, scope.name.rpartition(".")[2]
+    sources = {each.source.path: each.source for scopes in scopes_by_name(ROOT).values() for each in scopes}.values()
+    found = []
+    for source in sources:
+        if source.path != scope.source.path and module not in source.names:
+            continue
+        nodes = [node for node in ast.walk(source.tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+        imported = [each for node in nodes for each in node.names if each.name.rpartition(".")[2] == module]
+        before = {"self", "cls", *(each.asname or each.name for each in imported)}
+        for each in source.scopes:
+            named = any(node.id == name for node in each.by_type[ast.Name])
+            after = any(node.attr == name and ast.unparse(node.value) in before for node in each.by_type[ast.Attribute])
+            if (named or after) and each.node is not scope.node and not isinstance(each.node, ast.ClassDef):
+                found.append(each)
+    return found
+
+
+def is_plain(scope):
+    """Return whether calls of a function are seen, and machine code has no part of it."""
+    return isinstance(scope.node, ast.FunctionDef) and not any(
+        word in ast.unparse(each) for each in scope.node.decorator_list for word in ("jit", "callback")
+    )
+
+
+def may_be_compiled(fault):
+    """Return whether machine code may contain a fault."""
+    is_function = [isinstance(scope.node, ast.FunctionDef) for scope in uses(fault)]
+    is_compiled = [function and not is_plain(scope) for function, scope in zip(is_function, uses(fault), strict=True)]
+    return any(is_compiled) or "jit(" in ast.unparse(find(fault)[0].node)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", default=[""], help="faults or paths whose name contains one of these")
     parser.add_argument("--among", default="", help="use only the audits whose name contains this")
-    parser.add_argument("--groups", nargs="+", default=sorted(path.stem for path in FOLDER.glob("*.toml")))
+    parser.add_argument("--groups", nargs="+", default=GROUPS, choices=GROUPS)
+    parser.add_argument("--missing", action="store_true", help="only faults that the table does not have yet")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--paths", type=int, default=0, metavar="TIMES", help="audit all paths with more runs instead")
     parser.add_argument("--grades", action="store_true", help="plant faults of a known size instead")
@@ -193,30 +208,42 @@ def main():
 
 
 def audit_faults(options):
-    faults = [
+    chosen = [
         (fault, group)
         for group in options.groups
         for fault in read_faults((FOLDER / f"{group}.toml").read_text(encoding="utf-8"))
         if any(part in fault.name for part in options.only) and not check(fault)
     ]
-    reached = reach(options.among)
-    work = [(fault, group, choose_audits(fault, reached)) for fault, group in faults]
-    with tempfile.TemporaryDirectory(prefix="audit-") as folder, ThreadPoolExecutor(options.jobs) as pool:
-        projects = Queue()
-        for number in range(options.jobs):
-            projects.put(copy_project(Path(folder).resolve() / f"project{number}"))
-        rows = []
-        for row in pool.map(lambda each: audit_fault(*each, projects), work):
-            rows.append(row)
-            write_table(TABLE, COLUMNS, rows, order=lambda row: (row[2], row[0]))
+    measured = {row["fault"] for row in rows()} if options.missing else set()
+    chosen = [(fault, group) for fault, group in chosen if fault.name not in measured]
+    with (
+        tempfile.TemporaryDirectory(prefix="audit-") as folder,
+        ThreadPoolExecutor(options.jobs) as pool,
+    ):
+        processes = Processes(pool, Path(folder))
+        reached = processes.reach([name for name in EVERY if options.among in name])
+        work = {pool.submit(audit_fault, fault, group, reached, processes): fault for fault, group in chosen}
+        for done in as_completed(work):
+            if done.exception():
+                print(f"{work[done].name}: {done.exception()}", flush=True)
+                continue
+            print(*done.result(), sep=" | ", flush=True)
+            write_table(TABLE, COLUMNS, [done.result()], order=lambda row: (row[2], row[0]))
     PAGE.write_text(page(), encoding="utf-8")
-    print(f"{sum(row[3] == 'contradicted' for row in rows)} of {len(rows)} faults were contradicted")
     return 0
 
 
+def audit_fault(fault, group, reached, processes):
+    """Return the row of a fault."""
+    start = time.monotonic()
+    row = (fault.name, fault.function, group, *processes.audit(fault, choose_audits(fault, reached)))
+    return (*row, round(time.monotonic() - start))
+
+
 def write_table(table, columns, rows, order=None):
-    """Store rows; those of others stay."""
+    """Store rows; those of others stay, unless their fault or path is no more."""
     old = list(csv.reader(table.open(encoding="utf-8")))[1:] if table.exists() else []
+    old = [row for row in old if row[0] in EVERY or row[0] in {fault.name for fault in all_faults()}]
     new = {row[0] for row in rows}
     kept = [row for row in old if row[0] not in new]
     with table.open("w", encoding="utf-8", newline="") as file:
@@ -227,8 +254,6 @@ def write_table(table, columns, rows, order=None):
 
 def audit_grades(only):
     """Store, for each path, the largest factor of the noise and of delta's inverse at which the audit fails."""
-    from paths import AUDITS
-
     for name, path in AUDITS.items():
         if not any(part in name for part in only) or path.inputs().kind == "dependence":
             continue
@@ -252,10 +277,8 @@ def fails(path, **factor):
 
 def audit_paths(times):
     """Audit every public path with more runs, and return 1 if a guarantee is contradicted."""
-    from paths import AUDITS, LONG
-
     failed = 0
-    for name, path in {**AUDITS, **LONG}.items():
+    for name, path in EVERY.items():
         found = path.audit(seed=time.time_ns(), runs=times * path.runs)
         failed += not found.passed
         print(f"{name:<40} {found!r}", flush=True)

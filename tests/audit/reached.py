@@ -4,7 +4,10 @@ Faults are run only against audits that reach the function they change; and no m
 draws may be without an audit.
 """
 
+import functools
+import gc
 import sys
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,7 +36,9 @@ class Reached:
     @property
     def functions(self):
         """Pairs of a file below the package and a qualified name."""
-        return {(code.co_filename[len(PACKAGE) + 1 :], code.co_qualname) for code in self.codes}
+        return {
+            (code.co_filename[len(PACKAGE) + 1 :], code.co_qualname.replace(".<locals>", "")) for code in self.codes
+        }
 
     def _enter(self, frame, event, _):
         code = frame.f_code
@@ -49,11 +54,13 @@ class Reached:
             self.requests.append(owner)
 
     def trace(self, run):
+        threading.setprofile(self._enter)
         sys.setprofile(self._enter)
         try:
             return run()
         finally:
             sys.setprofile(None)
+            threading.setprofile(None)
 
 
 def run_once(path, reached=None, *, seed=1):
@@ -68,3 +75,11 @@ def run_once(path, reached=None, *, seed=1):
 
     reached.trace(run)
     return reached
+
+
+def forget():
+    """Empty the caches of functions of the library, so that what they call is called again."""
+    for each in gc.get_objects():
+        if isinstance(each, functools._lru_cache_wrapper) and each.__module__.startswith("dpsieve."):
+            if not each.__module__.startswith("dpsieve.compiled."):
+                each.cache_clear()

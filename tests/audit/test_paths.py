@@ -6,14 +6,12 @@ from dataclasses import fields
 
 import pytest
 from page import OUTCOMES, PAGE, grades, page, rows
-from paths import AUDITS, LONG
+from paths import AUDITS, EVERY
 from reached import Reached, run_once
 
 import dpsieve as ds
 from dpsieve.jobs.request import CountsRequest, Request
 from dpsieve.privacy.mechanism import Mechanism
-
-EVERY = {**AUDITS, **LONG}
 
 
 @pytest.mark.parametrize("name", AUDITS)

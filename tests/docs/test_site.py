@@ -1,13 +1,13 @@
 """The built site: strict, complete, offline, and with a plot that answers to its sliders.
 
-It is built once for all processes of a run. Skipped without Sphinx or Chromium; where CI is set, that is a failure.
+It is built where something has changed since the last build. Skipped without Sphinx or Chromium; where CI is set, that
+is a failure.
 """
 
 import fcntl
 import importlib.util
 import inspect
 import json
-import os
 import re
 import subprocess
 import sys
@@ -27,21 +27,18 @@ SHOWN = ["index.html", "start.html", "guides/counts.html", "privacy/questions.ht
 
 
 @pytest.fixture(scope="session")
-def site(tmp_path_factory):
-    """Return the folder of the site, built by the first process that asks for it."""
+def site():
+    """Return the folder of the site: that of the last build, unless something it is made from has changed since."""
     if missing := [name for name in TOOLS if importlib.util.find_spec(name) is None]:
         skip_or_fail(f"not installed: {', '.join(missing)}")
-    shared = tmp_path_factory.getbasetemp()
-    shared = (shared.parent if "PYTEST_XDIST_WORKER" in os.environ else shared) / "site"
-    shared.mkdir(exist_ok=True)
-    with (shared / "lock").open("w") as lock:
+    folder = ROOT / "build/site"
+    folder.parent.mkdir(exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as lock:  # for all processes of a run
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (shared / "done").exists():
-            command = [sys.executable, ROOT / "docs/tools/build.py", shared / "built"]
-            done = subprocess.run(command, capture_output=True, text=True)
-            assert done.returncode == 0, done.stdout + done.stderr
-            (shared / "done").touch()
-    return shared / "built/html"
+        command = [sys.executable, ROOT / "docs/tools/build.py", folder, "--if-changed"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    return folder / "html"
 
 
 class Page(HTMLParser):
@@ -201,7 +198,7 @@ def test_pages_fit_a_phone(opened, name):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", [*SHOWN, "gallery.html", "reference/errors/BudgetExceeded.html"])
 def test_axe_finds_nothing_serious(opened, name, scheme):
-    assert serious_findings(opened(name, color_scheme=scheme)) == []
+    assert serious_findings(opened(name, color_scheme=scheme), scheme) == []
 
 
 def test_search_works_without_a_server(opened):

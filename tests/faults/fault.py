@@ -146,19 +146,13 @@ def scopes_by_name(root: Path) -> dict[str, list[Scope]]:
 
 def plant(fault: Fault) -> tuple[Path, bytes]:
     """Return the file that a fault changes, relative to the project, and its new content; raise Misfit otherwise."""
-    scope, (start, end), new = _find(fault)
+    scope, (start, end), new = find(fault)
     text = scope.source.text[:start] + new + scope.source.text[end:]
     try:
         ast.parse(text)
     except SyntaxError as error:
         raise Misfit(f"{fault.function} with the fault is no Python: {error}") from None
     return scope.source.path.relative_to(ROOT), text
-
-
-def place(fault: Fault) -> tuple[str, str]:
-    """Return the file below src/dpsieve and the function, class or constant that a fault changes."""
-    scope = _find(fault)[0]
-    return str(scope.source.path.relative_to(ROOT / "src" / "dpsieve")), scope.name
 
 
 def check(fault: Fault) -> str:
@@ -171,7 +165,8 @@ def check(fault: Fault) -> str:
     return ""
 
 
-def _find(fault: Fault) -> tuple[Scope, tuple[int, int], bytes]:
+def find(fault: Fault) -> tuple[Scope, tuple[int, int], bytes]:
+    """Return the function, class or constant that a fault changes, the span of its text, and the new text."""
     edit = _parse(fault)
     scopes = scopes_by_name(ROOT).get(fault.function, [])
     hinted = [scope for scope in scopes if fault.where in scope.source.module]

@@ -67,9 +67,8 @@ def _raise(best, total):
         best[j] = total[j] if total[j] > best[j] else best[j]
 
 
-PARTS = np.array(
-    [0.0, 0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0]
-)  # shares of the outcome of larger loss that are declared a leak
+# Shares of the outcome of larger loss that are declared a leak.
+PARTS = np.array([0.0, 0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0])
 _FULL_TURN = 2 * np.pi
 
 

@@ -22,11 +22,12 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate
 from itertools import chain as joined
+from operator import mul
 
 import numpy as np
 
 from dpsieve.accounting.loss_distributions import joint_divergence
-from dpsieve.channels.law import Windows
+from dpsieve.channels.law import WindowedLaw, Windows
 from dpsieve.channels.rows import FACTOR_BITS, ONE, Chain, Inverse, Rows, Steps, shortest
 from dpsieve.errors import InvalidValue
 from dpsieve.exact import below, fraction, split_words
@@ -282,6 +283,9 @@ class LagRows(Rows):
         # A row that contains the window of the whole lag uses that window: it holds the level there, too.
         widest = shortest(edges, sums, int(edges[-1]), level)
         fits = min(last, int(widest[1]) // self.resolution + 1)
+        common = np.full((last - max(fits, first - 1), 2), widest)
+        if first > fits:
+            return Windows(self.resolution, common[:, 0], common[:, 1], first)
         below_row = np.interp(np.arange(1, fits + 1) * self.resolution, edges, sums)
         groups = np.arange(fits) if fits <= _ROWS else np.floor(np.log(np.maximum(below_row, 1e-300)) / _ALIKE)
         start = np.flatnonzero(np.diff(groups, prepend=-np.inf))
@@ -290,8 +294,13 @@ class LagRows(Rows):
         missing = (1 - level) * below_row[start] / np.maximum(below_row[stop], 1e-300)
         ends = zip(((stop + 1) * self.resolution).tolist(), (1 - missing).tolist(), strict=True)
         grouped = np.array([shortest(edges, sums, top, high) for top, high in ends], dtype=np.int64).reshape(-1, 2)
-        spans = np.concatenate([np.repeat(grouped, stop - start + 1, axis=0), np.full((last - fits, 2), widest)])
-        return Windows(self.resolution, spans[first - 1 :, 0].copy(), spans[first - 1 :, 1].copy(), first)
+        spans = np.concatenate([np.repeat(grouped, stop - start + 1, axis=0)[first - 1 :], common])
+        return Windows(self.resolution, spans[:, 0].copy(), spans[:, 1].copy(), first)
+
+    def interval(self, tokens: Ints, level: float) -> tuple[Ints, Ints]:
+        """Return the confidence interval of each token; common keys do without the windows of rare ones."""
+        is_common = len(tokens) and int(tokens.min()) // self.resolution > self.last + self.spread
+        return WindowedLaw.interval(self, tokens, level) if is_common else super().interval(tokens, level)
 
     def draw(self, frequencies: Ints, source: Source, *, already_sampled: bool = False) -> Ints:
         """Return a token for each frequency; one random word decides nearly every key that is not reported."""
@@ -337,16 +346,14 @@ class LagRows(Rows):
 
     def _sums(self) -> Iterator[int]:
         """Yield the reported mass of rows 0, 1, ... until it is that of the whole lag."""
-        edges, masses, total, cell = self.lag.edges, self.lag.masses, 0, 0
+        edges, masses = self.lag.edges, self.lag.masses
+        before = [0, *accumulate(map(mul, masses, np.diff(self._edges).tolist()))]  # the mass below each edge
+        ends = np.arange(1, -(-edges[-1] // self.resolution)) * self.resolution
+        cells = np.searchsorted(self._edges, ends, side="right") - 1
         yield 0
-        place, top = edges[0], 0
-        while place < edges[-1]:
-            top += self.resolution
-            while place < min(top, edges[-1]):
-                stop = min(top, edges[cell + 1])
-                total += (stop - place) * masses[cell]
-                place, cell = stop, cell + (stop == edges[cell + 1])
-            yield total
+        for end, cell in zip(ends.tolist(), cells.tolist(), strict=True):
+            yield before[cell] + (end - edges[cell]) * masses[cell] if cell >= 0 else 0
+        yield before[-1]
 
     @cached_property
     def _peaks(self) -> tuple[Ints, Ints]:

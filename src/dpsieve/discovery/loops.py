@@ -139,27 +139,25 @@ def _parts(ours, silent, theirs, their_silent, power):
     return top + np.log1p(gap) + error, 4 * gap / (1 + gap) ** 2 * max(0.0, 1 - error), turn
 
 
-@jit()
+@jit(_nrt=False)
 def _interpolated(curves, total, ratio):
     """Return an upper bound on the mean of e^(-total u) for angles of this ratio."""
-    rows = len(curves)
-    x = np.log1p(total * FIRST) * SCALE
-    i = int(x)
-    if i >= rows - 1:
-        return _between(curves[rows - 1], ratio)
+    i, last = int(np.log1p(total * FIRST) * SCALE), len(curves) - 1
+    if i >= last:
+        return _between(curves[last], ratio)
     low, high = np.expm1(i / SCALE) / FIRST, np.expm1((i + 1) / SCALE) / FIRST
     part = min(1.0, max(0.0, (total - low) / (high - low)))
     return (1 - part) * _between(curves[i], ratio) + part * _between(curves[i + 1], ratio)
 
 
-@jit()
+@jit(_nrt=False)
 def _between(row, ratio):
     x = ratio * (len(row) - 1)
     j = min(int(x), len(row) - 2)
     return row[j] + (x - j) * (row[j + 1] - row[j])
 
 
-@jit()
+@jit(_nrt=False)
 def _mean(y, turn, m, c, tangents):
     """Return the mean of (1 - y u)^(m/2) over the given values of tan^2(F/2), with their weights."""
     shrink, total, half = np.tanh(c * turn / 2) ** 2, 0.0, m / 2
@@ -169,7 +167,7 @@ def _mean(y, turn, m, c, tangents):
     return total
 
 
-@jit()
+@jit(_nrt=False)
 def _excess(ours, silent, theirs, their_silent, leak, limit, m, epsilon, power, curves, tangents, fine):
     """Return by how much, as a logarithm, B is above its limit in one direction; rounded up.
 
@@ -195,21 +193,21 @@ def _excess(ours, silent, theirs, their_silent, leak, limit, m, epsilon, power, 
     return min(_FAR, base + np.log(max(_mean(y, turn, m, c, tangents), 1e-300)))
 
 
-@jit()
-def _over(q, not_q, p, not_p, m, leaks, limits, epsilon, power, curves, tangents, fine, hint):
+@jit(_nrt=False)
+def _over(q, not_q, p, not_p, m, leaks, limits, epsilon, power, curves, tangents, fine, hints, step):
     """Return by how much, as a logarithm, the step from q to p is above what is allowed, in the worse direction.
 
-    `hint` has, per direction, the place of a leak that did well before, where the search starts: if `fine` downhill
-    among its neighbours, else through all leaks until one is allowed.
+    `hints` has, per step and direction, the place of a leak that did well before, where the search starts: if `fine`
+    downhill among its neighbours, else through all leaks until one is allowed.
     """
     worst = -_FAR
     for direction in range(2):
         a, b, x, y = (p, not_p, q, not_q) if direction == 0 else (q, not_q, p, not_p)
-        at = hint[direction]
+        hint = at = hints[step, direction]
         best = _excess(a, b, x, y, leaks[at] / m, limits[at], m, epsilon, power, curves, tangents, fine)
         if fine:
             for side in (-1, 1):
-                i = hint[direction] + side
+                i = hint + side
                 while 0 <= i < len(leaks) and best > -_FAR:
                     found = _excess(a, b, x, y, leaks[i] / m, limits[i], m, epsilon, power, curves, tangents, fine)
                     if found >= best:
@@ -222,15 +220,15 @@ def _over(q, not_q, p, not_p, m, leaks, limits, epsilon, power, curves, tangents
                 found = _excess(a, b, x, y, leaks[i] / m, limits[i], m, epsilon, power, curves, tangents, fine)
                 if found < best:
                     best, at = found, i
-        hint[direction] = at
+        hints[step, direction] = at
         worst = max(worst, best)
         if worst > 0 and not fine:
             break
     return worst
 
 
-@jit()
-def _highest(q, not_q, p, not_p, m, leaks, limits, epsilon, power, accuracy, gap, curves, tangents, hint):
+@jit(_nrt=False)
+def _highest(q, not_q, p, not_p, m, leaks, limits, epsilon, power, accuracy, gap, curves, tangents, hints, step):
     """Return nearly the largest probability below p to which a step from q may go, one minus it, and its log-odds.
 
     `gap` is about how far above q it is, in log-odds; the accuracy is a part of it.
@@ -243,7 +241,7 @@ def _highest(q, not_q, p, not_p, m, leaks, limits, epsilon, power, accuracy, gap
         if not low < middle < high:
             middle = (low + high) / 2
         a, b = 1 / (1 + np.exp(-middle)), 1 / (1 + np.exp(middle))
-        found = _over(q, not_q, a, b, m, leaks, limits, epsilon, power, curves, tangents, True, hint)
+        found = _over(q, not_q, a, b, m, leaks, limits, epsilon, power, curves, tangents, True, hints, step)
         if found <= 0:
             low, at_low, middle = middle, found, middle + stride
         else:
@@ -257,7 +255,7 @@ def _highest(q, not_q, p, not_p, m, leaks, limits, epsilon, power, accuracy, gap
         for middle in (zero - 1e-3 * width - accuracy / 3, zero + 1e-3 * width + accuracy / 3, half):
             if low < middle < high and high - low > accuracy:
                 a, b = 1 / (1 + np.exp(-middle)), 1 / (1 + np.exp(middle))
-                found = _over(q, not_q, a, b, m, leaks, limits, epsilon, power, curves, tangents, True, hint)
+                found = _over(q, not_q, a, b, m, leaks, limits, epsilon, power, curves, tangents, True, hints, step)
                 if found <= 0:
                     low, at_low = middle, found
                 else:
@@ -290,10 +288,12 @@ def grow_rows(steps, exponents, leaks, limits, epsilon, power, until, accuracy, 
             if q <= 0:
                 if p > most / m:
                     p, not_p, binding = most / m, 1 - most / m, at
-            elif _over(q, not_q, p, not_p, m, leaks, limits, epsilon, power, curves, tangents, False, hints[at]) > 0:
+            elif _over(q, not_q, p, not_p, m, leaks, limits, epsilon, power, curves, tangents, False, hints, at) > 0:
                 binding = at
-                args = (q, not_q, p, not_p, m, leaks, limits, epsilon, power, accuracy, gaps[at], curves, tangents)
-                p, not_p, odds = _highest(*args, hints[at])
+                pair = q, not_q, p, not_p, m
+                p, not_p, odds = _highest(
+                    *pair, leaks, limits, epsilon, power, accuracy, gaps[at], curves, tangents, hints, at
+                )
                 gaps[at] = max(odds - np.log(q / not_q), 1e-12)
         # Rounding errors of a search could make a row decrease.
         rows[h], not_rows[h] = max(p, rows[h - 1]), min(not_p, not_rows[h - 1])
@@ -315,7 +315,8 @@ def find_broken(p, not_p, steps, exponents, leaks, limits, epsilon, power, curve
             before = max(0, h - steps[k])
             if before >= last:
                 continue
-            args = (p[before], not_p[before], p[at], not_p[at], exponents[k], leaks, limits, epsilon, power, curves)
-            if _over(*args, few, False, hints[k]) > 0 and _over(*args, many, False, hints[k]) > 0:
+            pair = p[before], not_p[before], p[at], not_p[at], exponents[k]
+            is_over = _over(*pair, leaks, limits, epsilon, power, curves, few, False, hints, k) > 0
+            if is_over and _over(*pair, leaks, limits, epsilon, power, curves, many, False, hints, k) > 0:
                 return h, steps[k]
     return 0, 0

@@ -39,7 +39,7 @@ have the idea that elements stop paying once they are covered.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -337,12 +337,14 @@ def _largest_pick(
     return largest
 
 
+@lru_cache(maxsize=256)
 def _top_number(k: int, sigma: float, each: float, share: float, epsilon: float, power: float) -> tuple[float, float]:
     """Return B and the leak of k picks and, unless sigma is 0, of their counts."""
     law = picks_law(k, each, _TOP * epsilon, _counts_mu(sigma, k))
     return law.number(share, epsilon, power), law.leak
 
 
+@lru_cache(maxsize=256)
 def _hitting_number(k: int, each: float, share: float, epsilon: float, power: float) -> tuple[float, float]:
     """Return B and the leak of k picks, in the worse direction, by the better of two accounts."""
     law = hitting_law(k, each, _TOP * epsilon)

@@ -26,7 +26,7 @@ from dpsieve.errors import DpsieveError, InvalidValue, PrivacyWarning
 from dpsieve.explore.inputs import read_inputs, spell
 from dpsieve.explore.planning import Ahead
 from dpsieve.explore.saved import Files
-from dpsieve.explore.views import VIEWS
+from dpsieve.explore.views import VIEWS, neighbours
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -233,6 +233,7 @@ def application(session: Session) -> "Starlette":
 
     @asynccontextmanager
     async def until_shutdown(_: Starlette) -> AsyncIterator[None]:
+        ahead.prepare(neighbours(read_inputs(VIEWS["plan"].inputs(session.files), {})))  # before the browser asks
         yield
         ahead.prepare(())
 

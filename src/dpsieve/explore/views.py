@@ -177,7 +177,7 @@ def _plan(files: Files, values: Json) -> Answer:
                xLog=True, note="Under the law or the histogram of the data, after bounding."),
          *_total_plots(ours)],
         notes=notes,
-        ahead=_neighbours(values),
+        ahead=neighbours(values),
     )  # fmt: skip
 
 
@@ -222,7 +222,7 @@ def _zipf(values: Json) -> Any:
     )
 
 
-def _neighbours(values: Json) -> list[Callable[[], object]]:
+def neighbours(values: Json) -> list[Callable[[], object]]:
     """Return what makes the tables of other stops of the sliders, the nearest first."""
 
     def make(name: str, value: Any) -> Callable[[], object]:

@@ -154,11 +154,9 @@ def choose_epsilon(
 
     def is_far(value: float) -> bool:
         """Return whether a budget is far too small for `appear`, so that no long table has to be computed."""
-        if appear is None or goals[0].wanted < 0.5:
+        if appear is None or totals or goals[0].wanted < 0.5:
             return False
         asked = request(value)
-        if totals:  # no long table is computed
-            return False
         with contextlib.suppress(InvalidValue):
             half = half_reported(asked.epsilon, asked.delta, max_keys_per_unit) * max_rows_per_key
             return half > _FAR * appear[0]

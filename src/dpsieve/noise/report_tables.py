@@ -239,9 +239,9 @@ def choose_coins(epsilon: float, delta: float, keys: int, goal: str) -> tuple[fl
         least = search.sigma(power)
         choices = [*sorted(_NOISES, key=lambda noise: search.cost(power, noise * least)), 1.0]
     for noise in choices:
-        rows, first = real.counted(real_power, sigma * noise, counts=noise > 1)
+        first = real.first(real_power, counts=noise > 1)
         with suppress(InvalidValue, NotCertified):  # rough floats may miss the limit
-            if len(rows):
+            if first > 0:
                 certify_coins(Coins(keys, epsilon, delta, real_power, first, upper(lambda: 1 / ball(sigma * noise))))  # noqa: B023
                 return real_power, first, sigma * noise
     raise InvalidValue(
@@ -264,6 +264,7 @@ class _Search:
     delta: float
     keys: int
 
+    @lru_cache(maxsize=64)  # noqa: B019 - a search is a value, and holds nothing
     def rows(
         self, power: float, first: int = _NEVER, sigma: float = math.inf, until: float = 0.5, most: int = _MOST
     ) -> Floats:
@@ -305,17 +306,14 @@ class _Search:
         least = gaussian_sigma(self.epsilon, self.delta, count=self.keys)
         return smallest(is_private, 0.99 * least, 100 * least, tolerance=1e-9) if is_private(100 * least) else math.inf
 
-    def counted(self, power: float, sigma: float, *, counts: bool = True, most: int = LONGEST) -> tuple[Floats, int]:
-        """Return the coins, and the first row whose tokens count: where 9 of 10 keys, or all, are reported."""
-        if not counts:
-            rows = self.rows(power, until=1.0, most=most)
-            return rows, len(rows) - 1
-        first = len(self.rows(power, until=_FROM, most=most)) - 1
-        return (self.rows(power, first, sigma, until=1.0, most=most), first) if first > 0 else (np.empty(0), 0)
+    def first(self, power: float, *, counts: bool = True, most: int = LONGEST) -> int:
+        """Return the first row whose tokens count: where 9 of 10 keys, or all, are reported; -1 if there is none."""
+        return len(self.rows(power, until=_FROM if counts else 1.0, most=most)) - 1
 
     def cost(self, power: float, sigma: float) -> float:
         """Return the expected error of the published counts."""
-        rows, first = self.counted(power, sigma, most=_MOST)
+        first = self.first(power, most=_MOST)
+        rows = self.rows(power, first, sigma, until=1.0, most=_MOST) if first > 0 else np.empty(0)
         return expected_error(rows, first, sigma) if len(rows) else math.inf
 
 

@@ -42,6 +42,7 @@ from dpsieve.validate import check_budget, check_max_keys, check_max_rows, is_be
 _REACH = 13.2  # in deviations: noise beyond has a probability below 2^-128, which rows leave out
 _SAVED = "Pass the saved value."
 _ORDERS = 16
+_TOGETHER = 128  # tokens whose likeliest frequencies are looked for among the same steps
 
 
 class ReportThenCountLaw(TokenLaw):
@@ -86,12 +87,26 @@ class ReportThenCountLaw(TokenLaw):
         low = np.append(np.maximum((steps - 1) * self.step + 1, self.start), self.last)
         high = np.append(np.maximum(steps * self.step, self.start), LARGEST_FREQUENCY + self.reach)
         uncertain = np.flatnonzero(counts < self.last + self.reach)  # other rows are always reported
-        for part in np.array_split(uncertain, 1 + len(uncertain) * len(low) // CELLS):
-            nearest = np.clip(counts[part, None], low, high)
-            probability = self.reported(high) * self._noise(counts[part, None] - nearest)
+        together = min(_TOGETHER, max(1, CELLS // len(low)))
+        for part in filter(len, np.array_split(uncertain, 1 + len(uncertain) // together)):
+            near = self._near(counts[part], low, high)
+            nearest = np.clip(counts[part, None], low[near], high[near])
+            probability = self.reported(high[near]) * self._noise(counts[part, None] - nearest)
             at = np.arange(len(part)), probability.argmax(axis=1)
             frequencies[part], best[part] = nearest[at], probability[at]
         return frequencies[place], best[place]
+
+    def _near(self, counts: Ints, low: Ints, high: Ints) -> slice:
+        """Return the steps, from `low` to `high`, that may be likeliest for some of these increasing counts.
+
+        Earlier ones are reported less often and lie farther away. Later ones, were they always reported, are less
+        likely than the step of a count.
+        """
+        first, last = np.minimum(np.searchsorted(high, counts[[0, -1]]), len(high) - 1)
+        own = np.minimum(np.searchsorted(high, counts), len(high) - 1)
+        least = (self.reported(high[own]) * self._noise(counts - np.clip(counts, low[own], high[own]))).min()
+        likely = np.flatnonzero(self._noise(np.maximum(low[last:] - counts[-1], 0)) >= least)
+        return slice(int(first), int(last + likely[-1]) + 1)
 
     def interval(self, tokens: Ints, level: float) -> tuple[Ints, Ints]:
         """Return the confidence interval of each token: all x for which max(x, start) is within the noise of it.

@@ -1,0 +1,84 @@
+"""How soon does the explorer answer a slider?
+
+    make bench-explorer        or        .venv/bin/python benchmarks/explorer.py
+
+Starts `dpsieve explore`, opens the default view, and asks as the page does: first at once, as somebody who drags each
+slider from end to end as soon as the page is there; then for all stops again, after the pause in which the explorer
+prepares the neighbours of what is shown. Milliseconds from request to the last byte of the answer.
+"""
+
+import re
+import subprocess
+import sys
+import time
+from http.client import HTTPConnection, HTTPResponse
+from urllib.parse import urlencode, urlsplit
+
+from rich.console import Console
+from rich.table import Table
+
+from dpsieve.explore.inputs import Input
+from dpsieve.explore.saved import Files
+from dpsieve.explore.views import VIEWS
+
+PAUSE = 15.0  # seconds in which the sliders are left alone
+DRAG = 0.1  # seconds from stop to stop
+
+
+class Page:
+    """One browser's connection to the explorer."""
+
+    def __init__(self, address: str) -> None:
+        place = urlsplit(address)
+        self.connection = HTTPConnection(place.netloc)
+        self.headers: dict[str, str] = {}
+        self.headers["Cookie"] = self.get(f"/?{place.query}").headers["set-cookie"].split(";")[0]
+
+    def get(self, path: str) -> HTTPResponse:
+        """Return an answer, read to its end."""
+        self.connection.request("GET", path, headers=self.headers)
+        answer = self.connection.getresponse()
+        answer.read()
+        return answer
+
+    def milliseconds(self, **inputs: str) -> float:
+        """Return the time of one answer of the default view."""
+        start = time.perf_counter()
+        assert self.get("/views/plan?" + urlencode(inputs)).status == 200
+        return 1000 * (time.perf_counter() - start)
+
+
+def main() -> None:
+    sliders = {one.name: one for one in VIEWS["plan"].inputs(Files()) if one.stops}
+    command = [sys.executable, "-m", "dpsieve", "explore", "--no-browser", "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            page = Page(re.findall(r"http://\S+", process.stderr.readline())[0])
+            print(f"the default view: {page.milliseconds():.0f} ms")
+            table = Table("slider", "stops", "first drag: median", "longest", "after a pause: median", "longest")
+            dragged = {name: drag(page, one) for name, one in sliders.items()}
+            page.milliseconds()
+            page.connection.close()  # the server would
+            time.sleep(PAUSE)
+            for name, one in sliders.items():
+                again = drag(page, one)
+                times = [f"{t:.0f}" for each in (dragged[name], again) for t in (each[len(each) // 2], each[-1])]
+                table.add_row(name, str(len(one.stops)), *times)
+            Console().print(table)
+        finally:
+            process.terminate()
+
+
+def drag(page: Page, slider: Input) -> list[float]:
+    """Return the times of all stops, from the default up and then down, in order of size."""
+    at = list(slider.stops).index(slider.default) if slider.default in slider.stops else 0
+    times = []
+    for stop in [*slider.stops[at:], *slider.stops[:at][::-1]]:
+        times.append(page.milliseconds(**{slider.name: stop}))
+        time.sleep(DRAG)
+    return sorted(times)
+
+
+if __name__ == "__main__":
+    main()
