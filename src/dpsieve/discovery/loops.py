@@ -139,7 +139,7 @@ def _parts(ours, silent, theirs, their_silent, power):
     return top + np.log1p(gap) + error, 4 * gap / (1 + gap) ** 2 * max(0.0, 1 - error), turn
 
 
-@jit(_nrt=False)
+@jit(allocates=False)
 def _interpolated(curves, total, ratio):
     """Return an upper bound on the mean of e^(-total u) for angles of this ratio."""
     i, last = int(np.log1p(total * FIRST) * SCALE), len(curves) - 1
@@ -150,14 +150,14 @@ def _interpolated(curves, total, ratio):
     return (1 - part) * _between(curves[i], ratio) + part * _between(curves[i + 1], ratio)
 
 
-@jit(_nrt=False)
+@jit(allocates=False)
 def _between(row, ratio):
     x = ratio * (len(row) - 1)
     j = min(int(x), len(row) - 2)
     return row[j] + (x - j) * (row[j + 1] - row[j])
 
 
-@jit(_nrt=False)
+@jit(allocates=False)
 def _mean(y, turn, m, c, tangents):
     """Return the mean of (1 - y u)^(m/2) over the given values of tan^2(F/2), with their weights."""
     shrink, total, half = np.tanh(c * turn / 2) ** 2, 0.0, m / 2
@@ -167,7 +167,7 @@ def _mean(y, turn, m, c, tangents):
     return total
 
 
-@jit(_nrt=False)
+@jit(allocates=False)
 def _excess(ours, silent, theirs, their_silent, leak, limit, m, epsilon, power, curves, tangents, fine):
     """Return by how much, as a logarithm, B is above its limit in one direction; rounded up.
 
@@ -193,7 +193,7 @@ def _excess(ours, silent, theirs, their_silent, leak, limit, m, epsilon, power, 
     return min(_FAR, base + np.log(max(_mean(y, turn, m, c, tangents), 1e-300)))
 
 
-@jit(_nrt=False)
+@jit(allocates=False)
 def _over(q, not_q, p, not_p, m, leaks, limits, epsilon, power, curves, tangents, fine, hints, step):
     """Return by how much, as a logarithm, the step from q to p is above what is allowed, in the worse direction.
 
@@ -227,7 +227,7 @@ def _over(q, not_q, p, not_p, m, leaks, limits, epsilon, power, curves, tangents
     return worst
 
 
-@jit(_nrt=False)
+@jit(allocates=False)
 def _highest(q, not_q, p, not_p, m, leaks, limits, epsilon, power, accuracy, gap, curves, tangents, hints, step):
     """Return nearly the largest probability below p to which a step from q may go, one minus it, and its log-odds.
 

@@ -151,22 +151,30 @@ class Pairs:
         """Return the pairs of the keys in `order`, renumbered in this order; the keys of each unit are sorted by it."""
         rank = np.full(self.keys.num_rows, -1, np.int32)
         rank[order] = np.arange(len(order), dtype=np.int32)
-        ranks = rank[self.key_numbers]
-        some = self.filter(ranks >= 0)
-        starts, key_numbers = some.starts, ranks[ranks >= 0]
-        ranked = replace(some, keys=self.keys.take(pa.array(order)), key_numbers=key_numbers)
-        loops = ranked._loops() if some.amounts is None else None
+        keys, loops = self.keys.take(pa.array(order)), self._loops()
         if loops is None:
-            by_unit = np.lexsort((key_numbers, np.repeat(np.arange(len(starts) - 1), ranked.sizes)))
+            ranks = rank[self.key_numbers]
+            some = self.filter(ranks >= 0)
+            key_numbers, units = ranks[ranks >= 0], np.repeat(np.arange(len(some.sizes)), some.sizes)
+            by_unit = np.lexsort((key_numbers, units))
             amounts = None if some.amounts is None else some.amounts[:, by_unit]
-            return replace(ranked, key_numbers=key_numbers[by_unit], amounts=amounts)
-        ranked._in_ranges(lambda begin, stop: loops.sort_keys(starts, key_numbers, begin, stop), len(starts) - 1)
-        return ranked
+            return replace(some, keys=keys, key_numbers=key_numbers[by_unit], amounts=amounts)
+        pairs, sizes = (self.starts, self.key_numbers, self.added, rank), np.empty(len(self.sizes), np.int64)
+        ranked, added = np.empty_like(self.key_numbers), np.empty_like(pairs[2])
+
+        def rank_units(begin: int, stop: int) -> slice:
+            first = int(self.starts[begin])
+            return slice(first, loops.rank_keys(*pairs, begin, stop, sizes, ranked, added))
+
+        parts = self._in_ranges(rank_units, len(sizes))
+        amounts = None if self.amounts is None else np.concatenate([added[:, part] for part in parts], axis=1)
+        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+        return Pairs(keys, starts, np.concatenate([ranked[part] for part in parts]), amounts, self.threads)
 
     def filter(self, selected: Bools) -> "Pairs":
         """Return the selected pairs, with all units and all keys."""
         before = np.concatenate([np.zeros(1, np.int64), np.cumsum(selected, dtype=np.int64)])
-        amounts = None if self.amounts is None else self.amounts[:, selected]
+        amounts = None if self.amounts is None else self.amounts.compress(selected, axis=1)
         return Pairs(self.keys, before[self.starts], self.key_numbers[selected], amounts, self.threads)
 
     def counts(self, most: int | None = None) -> Ints:

@@ -55,7 +55,7 @@ def load_pair_loops() -> Any:
 
         loops.count_keys(key_numbers, added, 0, 0, np.zeros((1, 0), np.int64))
         loops.first_keys(starts, key_numbers, added, 1, 0, 0, starts, key_numbers, added)
-        loops.sort_keys(starts, key_numbers, 0, 0)
+        loops.rank_keys(starts, key_numbers, added, key_numbers, 0, 0, starts, key_numbers, added)
     except Exception:  # as in `load_loops`
         return None
     return loops

@@ -33,6 +33,7 @@ BYTES_OF_A_BLOCK, BYTES_OF_A_COLUMN = _VALUES, _COLUMN
 COLUMN, IS_MEAN, IS_RAW, LARGEST_ROW, STEPS, ZERO, PER_STEP, MISSING, GRID, TOTAL = range(10)
 
 _LARGEST = sys.float_info.max
+_SHORT = 32  # keys of a unit that are sorted by insertion
 _ONE = np.uint64(1)
 _HALF = np.uint64(32)
 _LOWER = 0xFFFFFFFF
@@ -301,10 +302,35 @@ def count_keys(key_numbers, added, begin, stop, numbers):
 
 
 @jit(waits=False, nogil=True)
-def sort_keys(starts, key_numbers, begin, stop):
-    """Sort the keys of the units from `begin` to `stop` by number."""
+def rank_keys(starts, key_numbers, added, rank, begin, stop, sizes, ranked, ranked_added):
+    """Write the ranks of the keys of the units from `begin` to `stop`, sorted, and what these add, without gaps.
+
+    Keys with a negative rank are left out. Return the place behind the last one, of which the first is that of the
+    first unit in `key_numbers`.
+    """
+    end = starts[begin]
     for unit in range(begin, stop):
-        key_numbers[starts[unit] : starts[unit + 1]].sort()
+        first, is_short = end, starts[unit + 1] - starts[unit] <= _SHORT
+        for i in range(starts[unit], starts[unit + 1]):
+            key, place = rank[key_numbers[i]], end
+            if key < 0:
+                continue
+            while is_short and place > first and ranked[place - 1] > key:
+                ranked[place] = ranked[place - 1]
+                for t in range(len(added)):
+                    ranked_added[t, place] = ranked_added[t, place - 1]
+                place -= 1
+            ranked[place] = key
+            for t in range(len(added)):
+                ranked_added[t, place] = added[t, i]
+            end += 1
+        if not is_short:
+            order = np.argsort(ranked[first:end])
+            ranked[first:end] = ranked[first:end][order]
+            for t in range(len(added)):
+                ranked_added[t, first:end] = ranked_added[t, first:end][order]
+        sizes[unit] = end - first
+    return end
 
 
 @jit(forceinline=True, allocates=False)
