@@ -116,11 +116,14 @@ def needed(number):
 
 @pytest.mark.skipif(os.name != "posix", reason="locks of POSIX")
 def test_one_process_compiles_at_a_time(cache, monkeypatch):
-    monkeypatch.setattr(os, "nice", lambda by: by)
+    lowered = []
+    monkeypatch.setattr(os, "nice", lowered.append)
+    monkeypatch.setattr(Path, "write_text", lambda path, text: lowered.append((str(path), text)))
     monkeypatch.setattr("signal.alarm", lambda seconds: seconds)
     with background.low_priority() as first, background.low_priority() as second:
         assert first and not second
         assert [path.name for path in cache.rglob("*")] == [f"dpsieve-{os.getuid()}"], "one for all versions"
+        assert lowered[:2] == [19, ("/proc/self/autogroup", "19")], "Linux shares processors among sessions first"
     with background.low_priority() as again:
         assert again
 

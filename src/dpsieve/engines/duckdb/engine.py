@@ -43,7 +43,7 @@ from dpsieve.types import Ints
 from dpsieve.values.columns import tried
 
 _T = TypeVar("_T")
-_LARGE = 5_000_000
+_LARGE = 1_000_000
 _BYTES_OF_A_PAIR, _BYTES_OF_A_LINE = 64, 8
 _SIZE = re.compile(r"\d+(\.\d+)? ?[KMGT]i?B", re.IGNORECASE)
 _TRUSTING = "statistics_propagation,join_filter_pushdown"
