@@ -119,13 +119,16 @@ def test_one_process_compiles_at_a_time(cache, monkeypatch):
     lowered = []
     monkeypatch.setattr(os, "nice", lowered.append)
     monkeypatch.setattr(Path, "write_text", lambda path, text: lowered.append((str(path), text)))
+    monkeypatch.setattr(os, "getsid", lambda _: os.getpid())
     monkeypatch.setattr("signal.alarm", lambda seconds: seconds)
     with background.low_priority() as first, background.low_priority() as second:
         assert first and not second
         assert [path.name for path in cache.rglob("*")] == [f"dpsieve-{os.getuid()}"], "one for all versions"
-        assert lowered[:2] == [19, ("/proc/self/autogroup", "19")], "Linux shares processors among sessions first"
+        assert lowered == [19, ("/proc/self/autogroup", "19")] * 2, "Linux shares processors among sessions first"
+    monkeypatch.setattr(os, "getsid", lambda _: os.getppid())
+    lowered.clear()
     with background.low_priority() as again:
-        assert again
+        assert again and lowered == [19], "the session of a shell keeps its share"
 
 
 def test_the_command_says_what_was_compiled(monkeypatch):

@@ -84,8 +84,9 @@ def low_priority() -> Iterator[bool]:
     import signal
 
     os.nice(_LOWEST_PRIORITY)
-    with contextlib.suppress(OSError):  # Linux shares processors among sessions first
-        Path("/proc/self/autogroup").write_text(str(_LOWEST_PRIORITY))
+    if os.getsid(0) == os.getpid():  # a session of its own: Linux shares processors among sessions first
+        with contextlib.suppress(OSError):
+            Path("/proc/self/autogroup").write_text(str(_LOWEST_PRIORITY))
     signal.alarm(_MOST_SECONDS)
     with _home_folder(make=True) as folder:
         try:
