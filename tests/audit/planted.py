@@ -1,7 +1,7 @@
 """What a process of `power.py` does, with at most one fault in the code that it imports: trace paths, or audit them.
 
-It reads its task as JSON from its standard input, and prints the result as JSON in its last line. The fault replaces one
-file while it is imported, so nothing changes on disk, and other functions are loaded from the cache of compiled code.
+It reads its task as JSON from its standard input, and prints the result as JSON in its last line. The fault replaces
+one file while it is imported: nothing changes on disk, and other functions are loaded from the cache of compiled code.
 """
 
 import hashlib

@@ -79,7 +79,6 @@ def run_once(path, reached=None, *, seed=1):
 
 def forget():
     """Empty the caches of functions of the library, so that what they call is called again."""
-    for each in gc.get_objects():
-        if isinstance(each, functools._lru_cache_wrapper) and each.__module__.startswith("dpsieve."):
-            if not each.__module__.startswith("dpsieve.compiled."):
-                each.cache_clear()
+    for each in [each for each in gc.get_objects() if isinstance(each, functools._lru_cache_wrapper)]:
+        if each.__module__.startswith("dpsieve.") and not each.__module__.startswith("dpsieve.compiled."):
+            each.cache_clear()

@@ -162,8 +162,8 @@ def test_find_first_counts_the_same_from_memory_and_from_disk(tmp_path):
     pq.write_table(pa.concat_tables([events(units)] * 90), path)
     limits, made = (None, "900MB", "64MB"), []
     for limit in limits:
-        asked = {**NUMBERS, "delta": 1e-8, "engine": ds.engines.DuckDB(memory_limit=limit, threads=1, compiled_from=None)}
-        made.append(ds.release(path, **asked, source=insecure_source(4)))
+        engine = ds.engines.DuckDB(memory_limit=limit, threads=1, compiled_from=None)
+        made.append(ds.release(path, **NUMBERS | {"delta": 1e-8}, engine=engine, source=insecure_source(4)))
     assert [release.contribution.after for release in made] == ["find_first", "find_first", ""]
     assert made[0].table.equals(made[1].table)
 

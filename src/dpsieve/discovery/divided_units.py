@@ -61,6 +61,7 @@ from dpsieve.randomness.noise import laplace_scale
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints
 from dpsieve.validate import Delta, Epsilon, check_budget, is_whole
+from dpsieve.values.columns import as_arrow, as_numpy
 from dpsieve.values.keys import order_of, published
 
 MOST_KEYS = 100
@@ -187,13 +188,13 @@ class DividedUnits(NoisyCounts, NoiseReader):
         some = np.flatnonzero(first)
         tokens = self.channel.draw(first[some], source=source).tokens
         found, tokens = some[tokens > 0], tokens[tokens > 0]
-        order = order_of(published(pairs.keys.take(pa.array(found)))).to_numpy()
+        order = as_numpy(order_of(published(pairs.keys.take(as_arrow(found)))))
         order = order[np.argsort(-tokens[order], kind="stable")]
         found, tokens = found[order], tokens[order]
         second = self.second_sums(pairs, first, found)
         noisy = tokens + self._likeliest_lag + second + discrete_laplace(self.scale, len(second), source=source)
         mark = np.minimum(tokens - self._shift, self._marks - 1)
-        return pairs.keys.take(pa.array(found)), Outcome(noisy * self._marks + mark)
+        return pairs.keys.take(as_arrow(found)), Outcome(noisy * self._marks + mark)
 
     def first_sums(self, pairs: Pairs) -> Ints:
         """Return the first sum of each key."""

@@ -61,6 +61,7 @@ from dpsieve.randomness.picks import noisy_top
 from dpsieve.randomness.source import Source
 from dpsieve.types import Bools, Floats, Ints
 from dpsieve.validate import check_max_keys, store
+from dpsieve.values.columns import as_arrow, as_numpy
 from dpsieve.values.keys import order_of, published
 
 CANDIDATES = (1, 2, 3, 4, 5, 7, 10, 14, 20, 30, 50, 70, 100)
@@ -189,7 +190,7 @@ class FindThenCount(AfterSelection, NoisyCounts):
         assert isinstance(self.selector, TwoRounds)
         selected, sums = self.selector.select_and_rank(pairs.bound(self.max_keys), source)
         places = np.flatnonzero(selected)
-        places = places[order_of(published(pairs.keys.take(pa.array(places)))).to_numpy()]
+        places = places[as_numpy(order_of(published(pairs.keys.take(as_arrow(places)))))]
         ranked = pairs.rank(places[np.argsort(-sums[places], kind="stable")])
         keys = self.keys or (self._choose_keys(ranked, source) if len(places) else CANDIDATES[0])
         kept = self._draw_kept(ranked, keys, source) if self.kept_epsilon else None

@@ -23,6 +23,7 @@ from dpsieve.publication.release import Release, stated_contribution, with_count
 from dpsieve.randomness.source import Source
 from dpsieve.types import Floats, Ints
 from dpsieve.validate import is_a
+from dpsieve.values.columns import as_arrow
 from dpsieve.values.keys import TAKEN, check_published, order_of, published
 
 _FIX = "Use it as it was made."
@@ -97,7 +98,7 @@ class KeySet(Publication):
     @classmethod
     def of_release(cls, release: Release, k: int, **more: Any) -> Self:
         """Return the k keys of a release with the largest counts."""
-        table, notes = release.keys.take(pa.array(release.places_of_top(k))), release.notes
+        table, notes = release.keys.take(as_arrow(release.places_of_top(k))), release.notes
         words, reason = notes.contribution or str(release.contribution), f"the {k:,} largest counts: {notes.reason}"
         notes = replace(notes, contribution=words, reason=reason, rarer="")
         common: Any = {"drawn": release.drawn, "unsafe_to_publish": release.unsafe_to_publish, "notes": notes}

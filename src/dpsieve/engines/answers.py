@@ -5,6 +5,7 @@ the engine's own explanation outside of the `except` block, as an exception that
 with its message, as context.
 """
 
+import math
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dpsieve.engines.engine import Aggregation, Progress
 from dpsieve.engines.sql.columns import Column
@@ -20,7 +22,7 @@ from dpsieve.engines.true_data import Counted, Pairs
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
 from dpsieve.privacy.guarantee import Weight
 from dpsieve.types import Floats
-from dpsieve.values.columns import as_numpy, in_utc, is_interrupt
+from dpsieve.values.columns import as_arrow, as_numpy, in_utc, is_interrupt
 from dpsieve.values.keys import declared
 
 _T = TypeVar("_T")
@@ -114,7 +116,7 @@ def decode_counts(task: Aggregation, listed: pa.Table | None, answer: pa.Table) 
     sums = np.array([as_numpy(column) for column in columns], np.int64) if columns else None
     if listed is not None:
         present, counts = counts, np.zeros(len(listed), np.int64)
-        places = answer.column(0).to_numpy()
+        places = as_numpy(answer.column(0))
         counts[places] = present
         if sums is not None:
             some, sums = sums, np.zeros((len(sums), len(listed)), np.int64)
@@ -125,28 +127,28 @@ def decode_counts(task: Aggregation, listed: pa.Table | None, answer: pa.Table) 
 def decode_pairs(task: Aggregation, listed: pa.Table | None, answer: pa.Table) -> Pairs:
     """Return the pairs of an answer to `pairs_query`."""
     keys = name_keys(task, listed, answer)
-    numbers = np.arange(len(answer)) if listed is None else answer.column("k0").to_numpy()
+    numbers = np.arange(len(answer)) if listed is None else as_numpy(answer.column("k0"))
     numbers = numbers.astype(np.int32)
     added = [answer.column(name).combine_chunks() for name in amount_names(task.columns.totals)]
     if not task.columns.unit:
-        order = np.argsort(answer.column("place").to_numpy())
+        order = np.argsort(as_numpy(answer.column("place")))
         if listed is None:
-            keys, numbers = keys.take(pa.array(order)), np.arange(len(order), dtype=np.int32)
+            keys, numbers = keys.take(as_arrow(order)), np.arange(len(order), dtype=np.int32)
         else:
             numbers = numbers[order]
-        key_numbers = np.repeat(numbers, answer.column("n").to_numpy()[order])
-        amounts = [_amounts(column.take(pa.array(order)).flatten()) for column in added]
+        key_numbers = np.repeat(numbers, as_numpy(answer.column("n"))[order])
+        amounts = [_amounts(column.take(as_arrow(order)).flatten()) for column in added]
         return Pairs(keys, np.arange(len(key_numbers) + 1), key_numbers, np.array(amounts) if amounts else None)
     positions, firsts = (answer.column(name).combine_chunks() for name in ("p", "s"))
-    sizes = positions.value_lengths().to_numpy()
+    sizes = as_numpy(positions.value_lengths())
     key_numbers = np.empty(int(sizes.sum()), np.int32)
-    places = positions.flatten().to_numpy() - 1
+    places = as_numpy(positions.flatten()) - 1
     key_numbers[places] = np.repeat(numbers, sizes)
     values = np.empty((len(added), len(key_numbers))) if added else None
     for i, column in enumerate(added):
         assert values is not None
         values[i, places] = _amounts(column.flatten())
-    starts = np.sort(firsts.flatten().to_numpy()) - 1
+    starts = np.sort(as_numpy(firsts.flatten())) - 1
     if len(starts) and starts[0]:
         raise UnreadableData("data was not read in the requested order. Pass it as a file or an Arrow table.")
     return Pairs(keys, np.append(starts, len(key_numbers)), key_numbers, values)
@@ -154,7 +156,8 @@ def decode_pairs(task: Aggregation, listed: pa.Table | None, answer: pa.Table) -
 
 def _amounts(column: pa.Array) -> Floats:
     """Return what pairs add, NaN where they have no number; whole numbers on the grid fit a float."""
-    return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
+    nothing = as_arrow(np.full(len(column), math.nan))
+    return as_numpy(pc.coalesce(column.cast(pa.float64()), nothing))
 
 
 def cast_known_keys(known: pa.Table, columns: list[Column]) -> pa.Table:

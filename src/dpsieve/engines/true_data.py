@@ -23,6 +23,7 @@ from dpsieve.privacy.mechanism import Mechanism, Outcome
 from dpsieve.publication.release import draw_keys
 from dpsieve.randomness.source import Source
 from dpsieve.types import Bools, Floats, Ints
+from dpsieve.values.columns import as_arrow
 
 T = TypeVar("T")
 _COMPILED_FROM = 1 << 20  # pairs: below, numpy takes less time than loading compiled code
@@ -70,8 +71,8 @@ class Counted:
         sums = None if outcome.sums is None else outcome.sums[:, shown]
         reported = replace(outcome, tokens=outcome.tokens[shown], sums=sums)
         rest = None if self.sums is None else self.sums[:, others]
-        unreported = Counted(self.keys.take(pa.array(others)), self.frequencies[others], sums=rest)
-        return self.keys.take(pa.array(shown)), reported, unreported
+        unreported = Counted(self.keys.take(as_arrow(others)), self.frequencies[others], sums=rest)
+        return self.keys.take(as_arrow(shown)), reported, unreported
 
     @property
     def _options(self) -> dict[str, Ints]:
@@ -151,7 +152,7 @@ class Pairs:
         """Return the pairs of the keys in `order`, renumbered in this order; the keys of each unit are sorted by it."""
         rank = np.full(self.keys.num_rows, -1, np.int32)
         rank[order] = np.arange(len(order), dtype=np.int32)
-        keys, loops = self.keys.take(pa.array(order)), self._loops()
+        keys, loops = self.keys.take(as_arrow(order)), self._loops()
         if loops is None:
             ranks = rank[self.key_numbers]
             some = self.filter(ranks >= 0)
@@ -243,7 +244,7 @@ class Pairs:
         if len(some) == len(counted.frequencies):
             return counted
         sums = None if counted.sums is None else counted.sums[:, some]
-        return Counted(self.keys.take(pa.array(some)), counted.frequencies[some], sums)
+        return Counted(self.keys.take(as_arrow(some)), counted.frequencies[some], sums)
 
     def count_all(self, most: int | None = None) -> Counted:
         """Return the same for all keys, also those that no unit has."""

@@ -32,6 +32,7 @@ from dpsieve.publication.publication import Notes
 from dpsieve.publication.release import Release, release_of
 from dpsieve.randomness.source import Source
 from dpsieve.validate import SelectorName
+from dpsieve.values.columns import as_arrow
 from dpsieve.values.keys import published
 
 SHARE_FOR_COUNTS = 0.2  # of what the selection leaves, for the counts of a top-k
@@ -214,7 +215,7 @@ def plan_top_k(request: TopKRequest, table: Table | None) -> Plan[Any, TopK]:
         picker: Any = chosen.mechanism.last
         places = picker.find(pairs, source)
         noisy = picker.noisy_counts(pairs.counts()[places], source) if request.counts else None
-        rows = top_table(picker, pairs.keys.take(pa.array(places)), noisy)
+        rows = top_table(picker, pairs.keys.take(as_arrow(places)), noisy)
         return _publish_picks(TopK, chosen, rows, source)
 
     return _plan_pairs(request, table, choice, ALL_KEYS, finish)
@@ -252,7 +253,7 @@ def plan_hitting_set(request: HittingSetRequest, table: Table | None) -> Plan[An
             notes = Notes(str(Contribution()), chosen.reason)
             release = release_of(cast(Counting, chosen.mechanism), keys, outcome, source=source, notes=notes)
             return _explain_few(HittingSet.of_release(release, request.k), request.k, last)
-        rows = published(pairs.keys.take(pa.array(last.find(pairs, source))))
+        rows = published(pairs.keys.take(as_arrow(last.find(pairs, source))))
         return _publish_picks(HittingSet, chosen, rows, source)
 
     return _plan_pairs(request, table, choice, ALL_KEYS, finish)

@@ -36,6 +36,7 @@ from dpsieve.codec import register
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.types import Floats, Ints
 from dpsieve.validate import Checked, is_choice
+from dpsieve.values.columns import as_arrow
 from dpsieve.values.keys import TAKEN
 
 GRID = 1 << 19
@@ -289,7 +290,7 @@ def columns_of(
         read = _read_sum if total.statistic == "sum" else _read_mean
         value, low, high, null = read(total, noisy, row.astype(np.float64), half_width)
         for name, numbers in zip(names, (value, low, high), strict=True):
-            columns[name] = pa.array(numbers, mask=null | unknown)
+            columns[name] = as_arrow(numbers, null | unknown)
     return columns
 
 

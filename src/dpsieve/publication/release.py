@@ -24,7 +24,7 @@ from dpsieve.publication.files import MAIN
 from dpsieve.publication.publication import Notes, Publication
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.types import Floats, Ints
-from dpsieve.values.columns import as_arrow, as_numpy
+from dpsieve.values.columns import as_arrow, as_numpy, text_array
 from dpsieve.values.keys import check_published, key_names, key_table, order_of, published, refuse_equal
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class Release(Publication):
 
     def top(self, k: int = 10) -> pa.Table:
         """Return the k rows with the largest counts, of equal ones those with the largest tokens, largest first."""
-        return self.table.take(pa.array(self.places_of_top(k)))
+        return self.table.take(as_arrow(self.places_of_top(k)))
 
     def places_of_top(self, k: int) -> Ints:
         """Return the places of these rows in the table."""
@@ -386,8 +386,8 @@ def with_counts(mechanism: Counting, drawn: Drawn, keys: pa.Table, tokens: Ints,
     if mechanism.withholds:
         least = mechanism.least_count
         only_upper = (reading.low <= least) & (reading.high > least)
-        columns["count"] = pa.array(reading.count, mask=only_upper)
-        columns["bound"] = pc.if_else(pa.array(only_upper), *BOUNDS)
+        columns["count"] = as_arrow(reading.count, only_upper)
+        columns["bound"] = text_array(BOUNDS).take(as_arrow(1 - only_upper.astype(np.int8)))
     if sums is not None:
         steps = tokens * (GRID // cast(Counting, mechanism.last).resolution)
         names = keys.column_names

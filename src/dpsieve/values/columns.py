@@ -27,7 +27,7 @@ import enum
 import re
 import sys
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from numbers import Integral, Rational, Real
 from typing import Any, Final, Literal, TypeVar
@@ -253,12 +253,25 @@ def as_numpy(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
     return np.from_dlpack(one_chunk(column))
 
 
-def as_arrow(numbers: NDArray[Any]) -> pa.Array:
-    """Return an array as a column; for numbers without importing pandas."""
+def as_arrow(numbers: NDArray[Any], null: NDArray[Any] | None = None) -> pa.Array:
+    """Return an array as a column, null where `null` is true; for numbers without importing pandas."""
+    if null is not None:
+        column = as_arrow(numbers)
+        return pc.if_else(as_arrow(null), pa.nulls(len(column), column.type), column)
+    if numbers.dtype == np.bool_:
+        buffer = pa.py_buffer(np.packbits(numbers, bitorder="little"))
+        return pa.Array.from_buffers(pa.bool_(), len(numbers), [None, buffer])
     if numbers.dtype.kind not in "iuf":
         return pa.array(numbers)
     buffer = pa.py_buffer(np.ascontiguousarray(numbers))
     return pa.Array.from_buffers(pa.from_numpy_dtype(numbers.dtype), len(numbers), [None, buffer])
+
+
+def text_array(texts: Sequence[str]) -> pa.Array:
+    """Return texts as a column without importing pandas."""
+    data = [text.encode() for text in texts]
+    ends = np.cumsum([0, *map(len, data)], dtype=np.int32)
+    return pa.StringArray.from_buffers(len(data), pa.py_buffer(ends), pa.py_buffer(b"".join(data)))
 
 
 def cast(array: Any, kind: pa.DataType) -> Any:

@@ -30,7 +30,7 @@ from dpsieve.engines.sql.totals import amount_names
 from dpsieve.engines.true_data import Counted, NumberRows, Pairs, units_by_place
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
 from dpsieve.types import Ints
-from dpsieve.values.columns import ESCAPE, ESCAPED, in_utf8, is_interrupt
+from dpsieve.values.columns import ESCAPE, ESCAPED, as_numpy, in_utf8, is_interrupt
 
 # No table or view of a user's connection can have these names.
 VIEW, KNOWN = (f"dpsieve_{what}_{secrets.token_hex(8)}" for what in ("data", "known"))
@@ -341,7 +341,7 @@ def keep_places(job: Job) -> Ints:
     if job.connection.execute(f"SELECT 1 FROM {_PLACES} WHERE k0 IS NULL LIMIT 1").fetchall():
         raise null_units(job.task)
     sums = job.ask(f"SELECT place, CAST(sum(n) AS BIGINT) AS n FROM {_PLACES} GROUP BY place")
-    return units_by_place(sums.column(0).to_numpy(), sums.column(1).to_numpy(), job.task.contribution.keys)
+    return units_by_place(as_numpy(sums.column(0)), as_numpy(sums.column(1)), job.task.contribution.keys)
 
 
 def count_under(connection: Any, task: Aggregation, keys: int) -> Counted:
@@ -358,9 +358,9 @@ def read_numbers(job: Job) -> NumberRows:
     table = job.ask(number_query(job.scan.text, job.scan.columns, job.task))
     columns, starts = [column.combine_chunks() for column in table.columns], np.arange(len(table) + 1)
     if pa.types.is_list(table.schema.types[0]) or pa.types.is_large_list(table.schema.types[0]):
-        starts = np.append(0, np.cumsum(columns[0].value_lengths().to_numpy(zero_copy_only=False)))
+        starts = np.append(0, np.cumsum(as_numpy(columns[0].value_lengths())))
         columns = [column.flatten() for column in columns]
-    return NumberRows(np.column_stack([column.to_numpy() for column in columns]), starts.astype(np.int64))
+    return NumberRows(np.column_stack([as_numpy(column) for column in columns]), starts.astype(np.int64))
 
 
 def guard(act: Callable[[], _T], shown: Mapping[Path, str]) -> _T:

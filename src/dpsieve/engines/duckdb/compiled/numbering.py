@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dpsieve.engines.duckdb.compiled import numbering_loops as loops
 from dpsieve.types import Ints, Words
+from dpsieve.values.columns import as_numpy
 
 _FIRST_BYTES = 1 << 16
 _LONGEST_COLUMN = _MOST_VALUES = 2**31 - 1
@@ -124,7 +125,7 @@ class Numbered:
         done, numbers = 0, np.empty(len(column), np.int64)
         values, offsets, texts = NO_WORDS, _NO_OFFSETS, 0
         if self.texts is None:
-            values = column.to_numpy().view(np.uint64)
+            values = as_numpy(column).view(np.uint64)
         else:
             _, starts, data = column.buffers()
             offsets = np.frombuffer(starts, np.int32)[column.offset :]

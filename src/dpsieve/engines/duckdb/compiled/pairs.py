@@ -32,6 +32,7 @@ from dpsieve.engines.true_data import Counted, Pairs
 from dpsieve.noise.totals import GRID, AnyTotal, RawTotal, Total
 from dpsieve.privacy.guarantee import Weight
 from dpsieve.types import Bools, Floats, Ints
+from dpsieve.values.columns import as_arrow, as_numpy
 
 _FIRST_VALUES = 1 << 16  # a power of two
 _BLOCKS_AT_ONCE = 1 << 11  # 6 MiB
@@ -78,7 +79,7 @@ def read_pairs(job: Job, limits: Limits) -> Pairs | None:
             found = pa.table({})
             if listed is None:
                 words, blocks = keys.words[1 : keys.total + 1][present], keys.blocks
-                names = pa.array(words.view(np.int64)) if blocks is None else blocks.texts(words, each)
+                names = as_arrow(words.view(np.int64)) if blocks is None else blocks.texts(words, each)
                 if names is None:
                     return None
                 kind = job.scan.columns[task.columns.key[0]].kind
@@ -251,12 +252,12 @@ class _Collected:
         if any(column.null_count for column in batch.columns):
             raise Unavailable  # SQL refuses null units
         tables, more = (self.units, self.keys), iter(batch.columns[2:])
-        hashes = [next(more).to_numpy() if table is not None and table.texts else NO_WORDS for table in tables]
+        hashes = [as_numpy(next(more)) if table is not None and table.texts else NO_WORDS for table in tables]
         units, keys = (
-            column.to_numpy() if table is None else table.number(column, given)
+            as_numpy(column) if table is None else table.number(column, given)
             for column, table, given in zip(batch.columns, tables, hashes, strict=False)
         )
-        values = np.array([column.to_numpy() for column in more]).reshape(self.columns, len(batch))
+        values = np.array([as_numpy(column) for column in more]).reshape(self.columns, len(batch))
         done, known = 0, (self.mask, self.salt_hash, self.bits, self.chains, self._store)
         while (done := pair_loops.append(done, units, keys, hashes[0], values.view(np.uint64), *known)) < len(batch):
             self._add_blocks()
