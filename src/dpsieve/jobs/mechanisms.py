@@ -209,9 +209,9 @@ def half_reported(epsilon: float, delta: float, keys: int) -> float:
     return _half(Share(epsilon, delta)) if keys == 1 else rough_half(epsilon, delta, keys)
 
 
-def dividing(request: ReleaseRequest, epsilon: float, keys: int, first: tuple[Mechanism, ...] = ()) -> Composed:
+def dividing(request: ReleaseRequest, epsilon: float, delta: float, keys: int, *first: Mechanism) -> Composed:
     """Return what finds keys with what units do not need to be counted in this many, after another mechanism."""
-    last = DividedUnits(epsilon, request.delta, keys, request.min_units, unit=request.unit)
+    last = DividedUnits(epsilon, delta, keys, request.min_units, unit=request.unit)
     return Composed(request.epsilon, request.delta, tuple(map(Use, (*first, last))))
 
 

@@ -157,9 +157,9 @@ def _plan_with_histogram(request: ReleaseRequest, histogram: KeysPerUnit, table:
     def publish(way: Way, sizes: Sizes, counts: CountedByBound, source: Source) -> Release:
         if way.kind == FIND_FIRST:
             assert way.keys is not None
-            pairs = read_pairs_again(counts)
-            if pairs is not None:
-                return _find_first(request, dividing(request, left, way.keys, (histogram,)), sizes, pairs, source)
+            if (pairs := read_pairs_again(counts)) is not None:
+                mechanism = dividing(request, left, request.delta, way.keys, histogram)
+                return _find_first(request, mechanism, sizes, pairs, source)
             way = Way(AT_ONCE, way.keys)
         assert way.keys is not None
         keys, choice = chosen(max(way.keys, fewest))
@@ -251,7 +251,7 @@ def _plan_find_first(request: ReleaseRequest, table: Table | None) -> Plan[Any, 
     keys = request.contribution.keys
     histogram = histogram_for(request)
     epsilon = request.epsilon if histogram is None else remaining(request.epsilon, histogram.guarantee.epsilon)
-    mechanism = dividing(request, epsilon, keys, (histogram,) if histogram else ())
+    mechanism = dividing(request, epsilon, request.delta, keys, *filter(None, (histogram,)))
 
     def finish(pairs: Pairs, source: Source) -> Release:
         sizes = None if histogram is None else histogram.draw(units_by_size(pairs.sizes), source)
@@ -310,9 +310,9 @@ def _plan_two_steps(request: ReleaseRequest, table: Table | None) -> Plan[Any, R
     """Return the plan that finds keys with a part of the budget and counts them, each unit in a given number of them.
 
     The median number of keys per unit is an output by which an adversary could choose among mechanisms, so the cost is
-    the guarantee of the whole. It chooses between `discovery.find_then_count` and, where this has less noise and finds
-    rarer keys, `discovery.divided_units` with the rest of epsilon. For that, half of the units hold no more keys than
-    the median t: a key needs at most twice as many units as if all held t.
+    the guarantee of the whole, and all have the same smaller delta. It chooses between `discovery.find_then_count` and,
+    where this has less noise and finds rarer keys, `discovery.divided_units` with the rest of epsilon. For that, half
+    of the units hold no more keys than the median t: a key needs at most twice as many units as if all held t.
     """
     check_budget(request.epsilon, request.delta)
     keys = request.contribution.keys
@@ -333,7 +333,7 @@ def _plan_two_steps(request: ReleaseRequest, table: Table | None) -> Plan[Any, R
     divided = None
     if request.goal == "counts" and keys >= FOUND_FIRST[0] and not request.way and not request.report_coverage:
         with contextlib.suppress(InvalidValue):  # this budget has no room for it, which depends on public numbers only
-            divided = dividing(request, left, keys, (median,))
+            divided = dividing(request, left, delta, keys, median)
 
     def lower_noise(typical: int, gaussian: FindThenCount) -> float:
         """Return the deviation of divided units if it is lower, and they find rarer keys; else 0."""
