@@ -9,13 +9,17 @@ PEER_PYTHON ?= $(PYTHON)
 # Tests start many processes: each would compile every module again without its bytecode on disk.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: audit demo docs plots experiments test coverage test-engines golden faults test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-large bench-streams bench-federated bench-discovery bench-vectors bench-means bench-explorer bench-engines bench-peers peers package clean
+.PHONY: audit demo docs plots experiments test test-slow coverage test-engines golden faults test-oldest lint lock bench bench-kernel bench-noise bench-channels bench-release bench-large bench-streams bench-federated bench-discovery bench-vectors bench-means bench-explorer bench-engines bench-peers peers package clean
 
 demo: $(VENV)/.run
 	$(BIN)/dpsieve demo
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not server'
+	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not server and not slow'
+
+# Audits of all paths, pages in a browser, experiments, damaged files: three more minutes.
+test-slow: $(VENV)/.dev
+	$(BIN)/python -m pytest -n auto --dist worksteal -m 'slow and not server'
 
 # The tests with every line measured, and a few of them once more with compiled loops as plain Python: the report lists
 # the lines that neither reaches.

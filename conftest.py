@@ -14,6 +14,24 @@ import pytest
 from dpsieve.randomness import source
 
 
+# What takes more than a few seconds of a processor and is about the whole product: `make test-slow` runs it. The audits of
+# all paths, pages that are run or opened in a browser, stored experiments, saved files damaged at every byte, signals
+# at every step, type checkers.
+SLOW = (
+    "tests/audit/test_paths.py", "tests/cli/test_notebook.py", "tests/compiled/test_code_cache.py",
+    "tests/docs/test_pages.py", "tests/docs/test_site.py", "tests/experiments/", "tests/federated/test_service.py",
+    "tests/pages/", "tests/publication/test_fuzz.py", "tests/publication/test_reserved.py", "tests/typed/",
+)  # fmt: skip
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark what is slow, by where it is."""
+    for item in items:
+        if item.nodeid.startswith(SLOW):
+            item.add_marker(pytest.mark.slow)
+
+
 class Backwards(pytest.Dir):
     """A folder that is read from its end."""
 
