@@ -133,6 +133,8 @@ class RowValues:
     def _column(self, node: Any) -> Value:
         column = self.columns[node.name]
         kind = kind_of(column)
+        if self.duckdb and kind == TIME and column.kind != "TIMESTAMP":  # of another precision, hence another range
+            return Value(self.cast(column.sql, self.type(TIME)), TIME)
         if kind != TEXT:
             return Value(column.sql, kind)
         if self.duckdb and column.kind == "VARCHAR":
@@ -217,9 +219,17 @@ class RowValues:
         kinds = {value.kind for value in values} - ({NULL} if null else set())
         if len(kinds) == 1 and not kinds & {OTHER, NULL}:
             return values
+        if self.postgres and {EXACT, NUMBER} <= kinds <= set(NUMBERS):
+            return [self._exactly(value) if value.kind == NUMBER else value for value in values]
         if kinds and kinds <= set(NUMBERS):
             return values
         raise self.refuse(f"compares or joins {' and '.join(sorted(kinds))}")
+
+    def _exactly(self, value: Value) -> Value:
+        """Return a constant as an exact number: PostgreSQL would convert exact numbers, and fail at a large one."""
+        if value.constant is None:
+            raise self.refuse("compares or joins exact numbers with others")
+        return Value(f"CAST('{value.constant!r}' AS numeric)", EXACT, value.constant)
 
     def _moment(self, value: Value, kind: str) -> Value:
         """Return a constant text as a date or time."""
