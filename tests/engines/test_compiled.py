@@ -283,6 +283,21 @@ def test_progress_is_told_and_what_it_raises_stops_the_count(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_progress_does_not_show_how_many_rows_have_a_key(monkeypatch):
+    """It ends at 100 % for each part that is read."""
+    read, ends = pairs.read_pairs, []
+
+    def read_and_look(job, limits):
+        found = read(job, limits)
+        ends.append(limits.cursors.query_progress())
+        return found
+
+    monkeypatch.setattr(pairs, "read_pairs", read_and_look)
+    for keys in (["a", None, None, None], ["a", "b", "c", "d"]):
+        count(COMPILED, pa.table({"unit": [1, 2, 3, 4] * 500, "key": keys * 500}))
+    assert ends == [100.0, 100.0]
+
+
 @settings(max_examples=25, deadline=None)
 @given(text_units=st.booleans(), salt=st.integers(0, 2**64 - 1), seed=st.integers(0, 2**32), in_order=st.booleans())
 def test_both_ways_choose_alike_for_every_salt(text_units, salt, seed, in_order):

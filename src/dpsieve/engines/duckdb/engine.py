@@ -233,7 +233,7 @@ def run_loops(by_loops: Callable[[Job, Limits], _T], job: Job) -> _T | None:
     from dpsieve.engines.duckdb.compiled import answer_or_none
 
     memory = _bytes(_setting(job.connection, "memory_limit")) // 2
-    cursors = Cursors(job.connection, job.scan.rows or 0)
+    cursors = Cursors(job.connection)
     limits = Limits(int(_setting(job.connection, "threads")), memory, cursors)
     return run_query(partial(answer_or_none, partial(by_loops, job, limits)), cursors, job.task.progress)
 

@@ -246,12 +246,17 @@ class Job:
 class Cursors:
     """A connection whose rows are read in parts, each on a cursor of its own, which an interrupt reaches, too."""
 
-    def __init__(self, connection: Any, rows: int) -> None:
-        self.connection, self._rows, self.read = connection, rows, 0
+    def __init__(self, connection: Any) -> None:
+        self.connection, self.parts, self.read = connection, 1, 0
         self._open: list[Any] = []
 
     def query_progress(self) -> float:
-        return 100.0 * self.read / max(1, self._rows)
+        """Return the mean of the parts: the number of rows that came here shows how many have a key."""
+        done = 100.0 * self.read
+        for cursor in list(self._open):
+            with contextlib.suppress(duckdb.Error):  # it was closed
+                done += max(0.0, cursor.query_progress())
+        return done / self.parts
 
     def interrupt(self) -> None:
         for cursor in [self.connection, *self._open]:
@@ -265,6 +270,7 @@ class Cursors:
         try:
             with contextlib.suppress(duckdb.Error):  # in a notebook without ipywidgets
                 cursor.execute("SET enable_progress_bar_print = false")
+                cursor.execute("SET enable_progress_bar = true")  # in this order
             for name, table in tables.items():
                 cursor.register(name, table)
             yield from cursor.sql(query).to_arrow_reader(rows)
