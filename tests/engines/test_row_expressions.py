@@ -212,10 +212,18 @@ def test_times_of_every_precision_give_the_same_keys():
 def test_what_occurs_twice_is_computed_where_it_is_wanted():
     """DuckDB would compute a common part first, for all rows, and fail at the last one."""
     with duckdb.connect() as connection:
-        connection.execute("CREATE TABLE t AS SELECT i AS unit, CAST(i AS UHUGEINT) AS wide, 3 AS n FROM range(5) r(i)")
-        connection.execute("INSERT INTO t VALUES (5, 340282366920938463463374607431768211455, 9)")
-        found = counted(DuckDB(), (connection, "t"), {"key": "coalesce(nullif(n > 5, FALSE), wide BETWEEN n AND n)"})
-        assert found == {True: 2, False: 4}
+        connection.execute("CREATE TABLE t AS SELECT i AS unit, i::HUGEINT AS wide, 3.00 AS n FROM range(5) r(i)")
+        connection.execute("INSERT INTO t VALUES (5, 170141183460469231731687303715884105727, 9)")
+        keys = {"key": "coalesce(nullif(n > 5, FALSE), wide BETWEEN n AND n)"}
+        assert counted(DuckDB(), (connection, "t"), keys) == {True: 2, False: 4}
+
+
+def test_a_long_list_is_looked_for_in_no_column_that_could_fail():
+    """DuckDB would join the list with the converted column, before anything is tried."""
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE t AS SELECT 1 AS unit, 340282366920938463463374607431768211455 AS wide")
+        with pytest.raises(InvalidType, match="compares or joins a whole number and another type"):
+            counted(DuckDB(), (connection, "t"), {}, "wide IN (1, 2, 3, 4, 5, 6, 7)", plain=("unit",))
 
 
 def test_a_minus_sign_may_follow_another():

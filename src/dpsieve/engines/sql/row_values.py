@@ -18,7 +18,7 @@ NUMBERS, TIMES = (INTEGER, NUMBER, EXACT), (DATE, TIME, INSTANT)
 _KINDS = {
     **dict.fromkeys(AS_TEXT - {"HUGEINT", "NULL", '"NULL"'}, TEXT),
     **dict.fromkeys("TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER".split(), INTEGER),
-    **dict.fromkeys(("UBIGINT", "HUGEINT", "UHUGEINT", "DECIMAL"), EXACT),
+    **dict.fromkeys(("UBIGINT", "HUGEINT", "DECIMAL"), EXACT),
     **dict.fromkeys(("FLOAT", "DOUBLE"), NUMBER),
     **dict.fromkeys(("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"), TIME),
     **{"BOOLEAN": BOOLEAN, "DATE": DATE, "TIMESTAMP WITH TIME ZONE": INSTANT},
