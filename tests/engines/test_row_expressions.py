@@ -279,6 +279,7 @@ HOSTILE = [
     "missing = 1", "N = 1", "country = \"DE\"", "MACRO_OF_MINE(n)", "main.n = 1", "VALUES (1)", "TABLE t", "PRAGMA x",
     "COPY t TO 'x'", "ATTACH 'x'", "INSTALL x", "SET x = 1", "SELECT n", "FROM t", "n QUALIFY 1", "GROUPING(n)",
     "TRY(n)", "TRY(random() > 1)", "n IN ()", "n IN (n, 1)", "n IN (1, NULL)", "t IN ('a', 5)", "n = NULL", "NULL",
+    "floor(", "ceil(", "@", "substring( t",
 ]  # fmt: skip
 
 

@@ -120,6 +120,8 @@ class RowValues:
     def value(self, node: Any) -> Value:
         """Return the SQL of a node, and its kind."""
         name = type(node).__name__
+        if node is None:
+            raise self.refuse("has a function or an operator without one of its arguments", "Write all of them.")
         if name in _COMPARISONS:
             return self._compared(_COMPARISONS[name], node.this, node.expression)
         made: Value = getattr(self, f"_{name.lower()}")(node)

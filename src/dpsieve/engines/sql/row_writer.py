@@ -167,7 +167,7 @@ class _Writer(RowValues):
     def _substring(self, node: Any) -> Value:
         length = node.args.get("length")
         cut = None if length is None else self.number_in(length, 0, 10**6)
-        return self._cut(node.this, self.number_in(node.args["start"], 1, 10**6), cut)
+        return self._cut(node.this, self.number_in(node.args.get("start"), 1, 10**6), cut)
 
     def _cut(self, node: Any, start: int, length: int | None) -> Value:
         more = () if length is None else (str(length),)
