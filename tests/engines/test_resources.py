@@ -267,7 +267,7 @@ def test_where_no_thread_can_be_started_the_same_is_counted(large, monkeypatch, 
 
 @pytest.mark.parametrize("batches", [0, 3])
 def test_a_stream_that_breaks_leaves_all_to_sql(large, monkeypatch, batches, caplog):
-    """Whatever the reader raises in one of the threads; its message may quote rows, and is not logged."""
+    """Whatever the reader raises in one of the threads. Rows may be the cause, so it is not logged."""
     read = []
 
     def append(part, batch):
@@ -281,4 +281,4 @@ def test_a_stream_that_breaks_leaves_all_to_sql(large, monkeypatch, batches, cap
     monkeypatch.setattr(collected, "append", append)
     counted = count(DuckDB(compiled_from=0, threads=2), large, salt=3).frequencies.sum()
     assert counted == count(DuckDB(compiled_from=None), large, salt=3).frequencies.sum()
-    assert sum(read) < 800_000 and "OSError" in caplog.text and "quoted" not in caplog.text
+    assert sum(read) < 800_000 and not caplog.text

@@ -197,6 +197,42 @@ NESTED = [
 ]
 
 
+def test_times_of_every_precision_give_the_same_keys():
+    """Nanoseconds, which pandas writes, end in the year 2262, so that bounds in the year 9999 are none of them."""
+    moments = [row[4] for row in ROWS]
+    keys = {"day": "date_trunc('day', ts)", "hour": "extract(hour from ts)", "late": "ts >= '2024-01-01'"}
+    found = [
+        counted(DuckDB(), pa.table({"unit": [0, 1, 2, 3], "ts": pa.array(moments, pa.timestamp(unit))}), keys)
+        for unit in ("s", "ms", "us", "ns")
+    ]
+    assert len(found[0]) == len(ROWS)
+    assert found[1:] == found[:-1]
+
+
+def test_what_occurs_twice_is_computed_where_it_is_wanted():
+    """DuckDB would compute a common part first, for all rows, and fail at the last one."""
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE t AS SELECT i AS unit, i::HUGEINT AS wide, 3.00 AS n FROM range(5) r(i)")
+        connection.execute("INSERT INTO t VALUES (5, 170141183460469231731687303715884105727, 9)")
+        keys = {"key": "coalesce(nullif(n > 5, FALSE), wide BETWEEN n AND n)"}
+        assert counted(DuckDB(), (connection, "t"), keys) == {True: 2, False: 4}
+
+
+def test_a_long_list_is_looked_for_in_no_column_that_could_fail():
+    """DuckDB would join the list with the converted column, before anything is tried."""
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE t AS SELECT 1 AS unit, 340282366920938463463374607431768211455 AS wide")
+        with pytest.raises(InvalidType, match="compares or joins a whole number and another type"):
+            counted(DuckDB(), (connection, "t"), {}, "wide IN (1, 2, 3, 4, 5, 6, 7)", plain=("unit",))
+
+
+def test_a_minus_sign_may_follow_another():
+    table = pa.table({"unit": [1, 2], "x": [-1.5, 1.5]})
+    assert counted(DuckDB(), table, {"key": "CASE WHEN x > -(-1.0) THEN 'more' ELSE 'less' END"}) == {
+        "more": 1, "less": 1,
+    }  # fmt: skip
+
+
 def test_a_value_that_is_no_time_is_null_whatever_the_clock_says():
     """'now' and 'today' are words that some engines convert."""
     table = pa.table({"unit": [1, 2, 3, 4], "t": ["now", "today", "tomorrow", "2024-05-07"]})
@@ -243,6 +279,7 @@ HOSTILE = [
     "missing = 1", "N = 1", "country = \"DE\"", "MACRO_OF_MINE(n)", "main.n = 1", "VALUES (1)", "TABLE t", "PRAGMA x",
     "COPY t TO 'x'", "ATTACH 'x'", "INSTALL x", "SET x = 1", "SELECT n", "FROM t", "n QUALIFY 1", "GROUPING(n)",
     "TRY(n)", "TRY(random() > 1)", "n IN ()", "n IN (n, 1)", "n IN (1, NULL)", "t IN ('a', 5)", "n = NULL", "NULL",
+    "floor(", "ceil(", "@", "substring( t",
 ]  # fmt: skip
 
 
@@ -445,6 +482,19 @@ def test_the_ends_of_time_and_odd_texts_of_postgres_fail_nothing(postgres):
         found = counted(Postgres(postgres), "odd_rows", {"key": f"coalesce(CAST({text} AS VARCHAR), 'null')"})
         assert sum(found.values()) == 5, text
     assert counted(Postgres(postgres), "odd_rows", {"year": "extract(year from ts)"}) == {2024: 1}
+
+
+@pytest.mark.server
+def test_exact_numbers_of_postgres_beyond_floats_fail_nothing(postgres):
+    from adbc_driver_postgresql import dbapi
+
+    with dbapi.connect(postgres, autocommit=True) as connection, connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE exact_rows (unit int, e numeric, x float8)")
+        cursor.execute("INSERT INTO exact_rows VALUES (1, 1e400, 1), (2, 1e-400, 1), (3, 0.5, 1), (4, -2, 1)")
+    for condition, units in (("e > 0.4", 2), ("e = 0.5", 1), ("e BETWEEN -2.5 AND 0.5", 3), ("e IN (0.5, -2.0)", 2)):
+        assert counted(Postgres(postgres), "exact_rows", {"key": "x"}, condition) == {1.0: units}, condition
+    with pytest.raises(InvalidType, match="compares or joins exact numbers with others"):
+        counted(Postgres(postgres), "exact_rows", {"key": "x"}, "e > x")
 
 
 def test_numbers_take_a_condition_where_the_number_of_units_is_private():

@@ -51,6 +51,14 @@ def test_the_token_is_exchanged_for_a_cookie_once(app, session):
     assert ask(app, headers=[HOST, ("Cookie", f"{name}={value}")]).status == 200
 
 
+def test_cookies_of_other_servers_of_this_machine_do_no_harm(app, session):
+    """Cookies of a host are shared by its ports, and another page there may set any, also one of this name."""
+    own = f"{session.cookie_name}={session.cookie}"
+    for other in ('theme={"dark": true}', "a b", "x[1]=2", "\xe9=1", "=", "", 'a="', f"{session.cookie_name}=wrong"):
+        assert ask(app, headers=[HOST, ("Cookie", f"{other}; {own}")]).status == 200, other
+        assert ask(app, headers=[HOST, ("Cookie", f"{own}; {other}")]).status == 200, other
+
+
 def test_without_the_secret_nothing_is_answered(app, session):
     cookies = [f"{session.cookie_name}={session.token}", f"{session.cookie_name}=", "other=1", "\x00;;=", ""]
     for path in ("/", "/views", "/views/plan", "/explore.js", "/nothing", "/histogram"):

@@ -15,7 +15,6 @@ import webbrowser
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from http.cookies import CookieError, SimpleCookie
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -144,11 +143,10 @@ def _is_loopback(client: tuple[str, int] | None) -> bool:
 
 
 def _has_cookie(headers: Mapping[str, list[str]], session: Session) -> bool:
-    cookies = SimpleCookie()
-    with suppress(CookieError):
-        cookies.load("; ".join(headers.get("cookie", [])))
-    found = cookies.get(session.cookie_name)
-    return found is not None and hmac.compare_digest(found.value.encode(), session.cookie.encode())
+    """Return whether one of the cookies is that of the session: other servers of this machine may set any."""
+    pairs = (one.strip().partition("=") for one in ";".join(headers.get("cookie", [])).split(";"))
+    given = (value for name, _, value in pairs if name == session.cookie_name)
+    return any(hmac.compare_digest(value.encode(), session.cookie.encode()) for value in given)
 
 
 def _text(words: str, status: int) -> "Response":

@@ -46,15 +46,16 @@ _T = TypeVar("_T")
 _LARGE = 1_000_000
 _BYTES_OF_A_PAIR, _BYTES_OF_A_LINE = 64, 8
 _SIZE = re.compile(r"\d+(\.\d+)? ?[KMGT]i?B", re.IGNORECASE)
-_TRUSTING = "statistics_propagation,join_filter_pushdown"
-# No network access, no Python variables in queries, no persistent settings. Statistics of Parquet files, such as that
-# no unit is null or all are below 256, are not trusted: where they are false, DuckDB would join units.
+# Statistics of Parquet files, such as that no unit is null or all are below 256, are not trusted: where they are false,
+# DuckDB would join units. What occurs twice in TRY would be computed before it, and fail the query for one row.
+_UNSAFE = "statistics_propagation,join_filter_pushdown,common_subexpressions"
+# No network access, no Python variables in queries, no persistent settings.
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "allow_community_extensions": "false",
     "allow_persistent_secrets": "false",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
-    "disabled_optimizers": _TRUSTING,
+    "disabled_optimizers": _UNSAFE,
     "preserve_insertion_order": "false",
     "python_enable_replacements": "false",
 }
@@ -232,7 +233,7 @@ def run_loops(by_loops: Callable[[Job, Limits], _T], job: Job) -> _T | None:
     from dpsieve.engines.duckdb.compiled import answer_or_none
 
     memory = _bytes(_setting(job.connection, "memory_limit")) // 2
-    cursors = Cursors(job.connection, job.scan.rows or 0)
+    cursors = Cursors(job.connection)
     limits = Limits(int(_setting(job.connection, "threads")), memory, cursors)
     return run_query(partial(answer_or_none, partial(by_loops, job, limits)), cursors, job.task.progress)
 
@@ -254,12 +255,12 @@ def _most_pairs(job: Job) -> int:
 
 @contextlib.contextmanager
 def _other_settings(relation: Any) -> Iterator[None]:
-    """Disable the progress bar and statistics of files on a user's connection temporarily."""
+    """Disable the progress bar and unsafe optimizers on a user's connection temporarily."""
     names = ("enable_progress_bar_print", "disabled_optimizers")
     values = ", ".join(f"CAST({call('current_setting', literal(name))} AS VARCHAR)" for name in names)
     answer, _ = tried(lambda: relation.query(VIEW, f"SELECT {values}").fetchall())
     before = dict(zip(names, answer[0], strict=True)) if answer else {}
-    wanted = {names[0]: "false", names[1]: ",".join(filter(None, [before.get(names[1]), _TRUSTING]))}
+    wanted = {names[0]: "false", names[1]: ",".join(filter(None, [before.get(names[1]), _UNSAFE]))}
 
     def set_all(settings: dict[str, str]) -> None:
         for name in before:

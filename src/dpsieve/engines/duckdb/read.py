@@ -30,7 +30,7 @@ from dpsieve.engines.sql.totals import amount_names
 from dpsieve.engines.true_data import Counted, NumberRows, Pairs, units_by_place
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue, UnreadableData
 from dpsieve.types import Ints
-from dpsieve.values.columns import ESCAPE, ESCAPED, as_numpy, in_utf8, is_interrupt
+from dpsieve.values.columns import ESCAPE, ESCAPED, as_numpy, in_utf8, is_interrupt, tried
 
 # No table or view of a user's connection can have these names.
 VIEW, KNOWN = (f"dpsieve_{what}_{secrets.token_hex(8)}" for what in ("data", "known"))
@@ -246,17 +246,17 @@ class Job:
 class Cursors:
     """A connection whose rows are read in parts, each on a cursor of its own, which an interrupt reaches, too."""
 
-    def __init__(self, connection: Any, rows: int) -> None:
-        self.connection, self._rows, self.read = connection, rows, 0
-        self._open: list[Any] = []
+    def __init__(self, connection: Any) -> None:
+        self.connection, self.parts, self.read, self._open = connection, 1, 0, list[Any]()
 
     def query_progress(self) -> float:
-        return 100.0 * self.read / max(1, self._rows)
+        """Return the mean of the parts: the number of rows that came here shows how many have a key."""
+        shares = [tried(cursor.query_progress)[0] or 0.0 for cursor in list(self._open)]  # None where it was closed
+        return (100.0 * self.read + sum(max(0.0, share) for share in shares)) / self.parts
 
     def interrupt(self) -> None:
         for cursor in [self.connection, *self._open]:
-            with contextlib.suppress(duckdb.Error):  # it was closed
-                cursor.interrupt()
+            tried(cursor.interrupt)  # it may be closed
 
     def stream(self, query: str, tables: Mapping[str, pa.Table], rows: int) -> Generator[pa.RecordBatch, None, None]:
         """Yield the answer to a query about these tables and files, in batches of this number of rows."""
@@ -264,7 +264,7 @@ class Cursors:
         self._open.append(cursor)
         try:
             with contextlib.suppress(duckdb.Error):  # in a notebook without ipywidgets
-                cursor.execute("SET enable_progress_bar_print = false")
+                cursor.execute("SET enable_progress_bar_print = false; SET enable_progress_bar = true")
             for name, table in tables.items():
                 cursor.register(name, table)
             yield from cursor.sql(query).to_arrow_reader(rows)

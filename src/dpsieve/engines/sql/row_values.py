@@ -18,7 +18,7 @@ NUMBERS, TIMES = (INTEGER, NUMBER, EXACT), (DATE, TIME, INSTANT)
 _KINDS = {
     **dict.fromkeys(AS_TEXT - {"HUGEINT", "NULL", '"NULL"'}, TEXT),
     **dict.fromkeys("TINYINT SMALLINT INTEGER BIGINT UTINYINT USMALLINT UINTEGER".split(), INTEGER),
-    **dict.fromkeys(("UBIGINT", "HUGEINT", "UHUGEINT", "DECIMAL"), EXACT),
+    **dict.fromkeys(("UBIGINT", "HUGEINT", "DECIMAL"), EXACT),
     **dict.fromkeys(("FLOAT", "DOUBLE"), NUMBER),
     **dict.fromkeys(("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"), TIME),
     **{"BOOLEAN": BOOLEAN, "DATE": DATE, "TIMESTAMP WITH TIME ZONE": INSTANT},
@@ -120,6 +120,8 @@ class RowValues:
     def value(self, node: Any) -> Value:
         """Return the SQL of a node, and its kind."""
         name = type(node).__name__
+        if node is None:
+            raise self.refuse("has a function or an operator without one of its arguments", "Write all of them.")
         if name in _COMPARISONS:
             return self._compared(_COMPARISONS[name], node.this, node.expression)
         made: Value = getattr(self, f"_{name.lower()}")(node)
@@ -133,6 +135,8 @@ class RowValues:
     def _column(self, node: Any) -> Value:
         column = self.columns[node.name]
         kind = kind_of(column)
+        if self.duckdb and kind == TIME and column.kind != "TIMESTAMP":  # of another precision, hence another range
+            return Value(self.cast(column.sql, self.type(TIME)), TIME)
         if kind != TEXT:
             return Value(column.sql, kind)
         if self.duckdb and column.kind == "VARCHAR":
@@ -217,9 +221,17 @@ class RowValues:
         kinds = {value.kind for value in values} - ({NULL} if null else set())
         if len(kinds) == 1 and not kinds & {OTHER, NULL}:
             return values
+        if self.postgres and {EXACT, NUMBER} <= kinds <= set(NUMBERS):
+            return [self._exactly(value) if value.kind == NUMBER else value for value in values]
         if kinds and kinds <= set(NUMBERS):
             return values
         raise self.refuse(f"compares or joins {' and '.join(sorted(kinds))}")
+
+    def _exactly(self, value: Value) -> Value:
+        """Return a constant as an exact number: PostgreSQL would convert exact numbers, and fail at a large one."""
+        if value.constant is None:
+            raise self.refuse("compares or joins exact numbers with others")
+        return Value(f"CAST('{value.constant!r}' AS numeric)", EXACT, value.constant)
 
     def _moment(self, value: Value, kind: str) -> Value:
         """Return a constant text as a date or time."""

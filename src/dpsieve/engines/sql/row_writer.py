@@ -167,7 +167,7 @@ class _Writer(RowValues):
     def _substring(self, node: Any) -> Value:
         length = node.args.get("length")
         cut = None if length is None else self.number_in(length, 0, 10**6)
-        return self._cut(node.this, self.number_in(node.args["start"], 1, 10**6), cut)
+        return self._cut(node.this, self.number_in(node.args.get("start"), 1, 10**6), cut)
 
     def _cut(self, node: Any, start: int, length: int | None) -> Value:
         more = () if length is None else (str(length),)
@@ -203,7 +203,7 @@ class _Writer(RowValues):
     def _computed(self, name: str, node: Any) -> Value:
         if name == "Neg" and (value := self.value(node.this)).constant is not None and value.kind in NUMBERS:
             negative = -value.constant
-            sql = f"({negative})" if value.kind == INTEGER else f"({value.sql.replace(chr(39), chr(39) + '-', 1)})"
+            sql = f"({negative})" if value.kind == INTEGER else f"CAST('{negative!r}' AS {self.type(NUMBER)})"
             return Value(sql, value.kind, negative)
         if self.postgres:
             why = "computes with numbers, which PostgreSQL cannot without failing on some rows"

@@ -118,7 +118,7 @@ def answer_or_none(answer: Callable[[], _T]) -> _T | None:
 
     try:
         return answer()
-    except Unavailable:
+    except (Unavailable, OSError, duckdb.Error):  # data may cause these, so nothing is logged
         return None
     except jit.NotCompiled:
         log.info("compiled loops are not in the cache yet; SQL counts")

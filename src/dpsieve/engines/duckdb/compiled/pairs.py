@@ -126,6 +126,7 @@ def _collect(job: Job, limits: Limits, each: Each) -> list["_Collected"]:
     collected = [collect_nothing() for _ in range(limits.threads)]
     free: queue.LifoQueue[Any] = queue.LifoQueue()  # the parts that no thread is reading
     unread = split(job, limits.threads)
+    limits.cursors.parts = len(unread)
     for text, tables in reversed(unread):
         rows, _ = rows_query(text, scan.columns, task, known, values=values)
         free.put(limits.cursors.stream(f"SELECT {', '.join(wanted)} FROM ({rows})", tables, _ROWS_AT_ONCE))
@@ -135,10 +136,10 @@ def _collect(job: Job, limits: Limits, each: Each) -> list["_Collected"]:
             while unread and (part := free.get()) is not None:
                 if (batch := next(part, None)) is None:
                     del unread[:1]
+                    limits.cursors.read = limits.cursors.parts - len(unread)
                     continue
                 free.put(part)
                 collected[thread].append(batch)
-                limits.cursors.read += len(batch)
         except BaseException:
             unread.clear()  # so that all threads end
             raise
