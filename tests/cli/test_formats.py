@@ -65,7 +65,7 @@ COMMANDS = {
 def test_out_takes_a_file(folder, command):
     done = run(*COMMANDS[command], "--out", "x.csv", cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert "Saved to x.csv." in done.stdout and "This file holds only the table" in done.stdout
+    assert "Saved to x.csv." in done.stdout and "This file holds the table alone" in done.stdout
     written = (folder / "x.csv").read_text()
     again = run(*COMMANDS[command], "--out", "x.csv", cwd=folder)
     assert again.returncode == 2 and "--out x.csv exists already" in again.stderr

@@ -334,7 +334,7 @@ def _pairs(bounds: Any, count: int) -> tuple[tuple[float, float], ...]:
 
     given = validate.finite("bounds", bounds, hint=_BOUNDS)
     if given.shape not in ((2,), (1, 2), (count, 2)):
-        raise InvalidValue(f"bounds must be a pair low,high, or a pair for each of {count:,} columns. {_BOUNDS}")
+        raise InvalidValue(f"bounds must be one pair, or one for each column. {_BOUNDS}")
     given = np.broadcast_to(given, (count, 2))
     if (given[:, 0] >= given[:, 1]).any():
         raise InvalidValue(f"bounds has a pair whose low is not below its high. {_BOUNDS}")
