@@ -122,11 +122,11 @@ peers: $(VENV)/.dev
 docs: $(VENV)/.dev
 	$(BIN)/python docs/tools/build.py
 
-# Draw the pictures of the pages in docs/ anew.
+# Redraw the pictures of the pages in docs/.
 plots: $(VENV)/.docs
 	$(BIN)/python docs/plots.py
 
-# Compute every figure and table of the papers anew: numbers, pictures, verdicts and the page of evidence.
+# Compute every figure and table of the papers: numbers, pictures, verdicts and the page of evidence.
 # DPSIEVE_DATA=folder reads real files; without it, synthetic stand-ins.
 experiments: $(VENV)/.dev
 	$(BIN)/python -m experiments
@@ -188,7 +188,7 @@ lock:
 	.venv-lock/bin/python -m pip install --quiet --editable '.[spark]' --group dev --group bench --group docs --group package
 	.venv-lock/bin/python -m pytest -n auto --dist worksteal -m 'not server'
 	.venv-lock/bin/python -m pytest -m server tests/engines
-	{ echo '# The exact versions that were tested, which make installs. `make lock` writes this file anew.'; \
+	{ echo '# The exact versions that were tested, which make installs. `make lock` rewrites this file.'; \
 	  .venv-lock/bin/python -m pip freeze --all --exclude setuptools --exclude-editable; } > constraints.txt
 	rm -rf .venv-lock
 

@@ -78,11 +78,22 @@ def format_interval(low: int, high: int, least: int = 1) -> str:
     return f"at most {high:,}" if has_only_upper_end(low, high, least) else f"{low:,} to {high:,}"
 
 
+def format_number(value: object) -> str:
+    """Return a number with commas, a float with six significant digits; null as no text, other values as text.
+
+    >>> [format_number(value) for value in (75630, 1068024.7, 0.25, 1e20, None, "tea")]
+    ['75,630', '1,068,020', '0.25', '1e+20', '', 'tea']
+    """
+    if isinstance(value, float):
+        return f"{float(f'{value:.6g}'):,.15g}"
+    return "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+
+
 def html_table(rows: Iterable[Sequence[object]], head: Sequence[object] = ()) -> str:
     """Return rows as an HTML table of text; without a head, the first cell of each row is its header.
 
     >>> html_table([("<b>", 1)])
-    '<table><tbody><tr><th scope="row">&lt;b&gt;</th><td>1</td></tr></tbody></table>'
+    '<table><tbody><tr><th scope="row">&lt;b&gt;</th><td style="text-align: right">1</td></tr></tbody></table>'
     """
     names = "".join(f'<th scope="col">{_text(name)}</th>' for name in head)
     top = f"<thead><tr>{names}</tr></thead>" if head else ""
@@ -133,11 +144,12 @@ def _in_terminal(what: str) -> Callable[[int], None]:
 
 
 def _cell(value: object, is_name: bool) -> str:
-    return f'<th scope="row">{_text(value)}</th>' if is_name else f"<td>{_text(value)}</td>"
+    side = "right" if isinstance(value, int | float) else "left"
+    return f'<th scope="row">{_text(value)}</th>' if is_name else f'<td style="text-align: {side}">{_text(value)}</td>'
 
 
 def _text(value: object) -> str:
-    return escape(printable(value))
+    return escape(printable(format_number(value)))
 
 
 @contextmanager

@@ -65,7 +65,7 @@ COMMANDS = {
 def test_out_takes_a_file(folder, command):
     done = run(*COMMANDS[command], "--out", "x.csv", cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert "Saved to x.csv." in done.stdout and "This file holds only the table" in done.stdout
+    assert "Saved to x.csv." in done.stdout and "This file holds the table alone" in done.stdout
     written = (folder / "x.csv").read_text()
     again = run(*COMMANDS[command], "--out", "x.csv", cwd=folder)
     assert again.returncode == 2 and "--out x.csv exists already" in again.stderr
@@ -137,7 +137,7 @@ def test_csv_without_a_header_line(folder):
         assert done.returncode == 0, done.stderr
         assert [row["query"] for row in json.loads(done.stdout)["keys"]] == ["=1+1", "mate", "tea"]
         wrong = run(*asked, cwd=folder, input=body)
-        assert wrong.returncode == 2 and "pass it: --header user,query." in wrong.stderr
+        assert wrong.returncode == 2 and "pass the names: --header user,query." in wrong.stderr
         wrong = run(*asked, "--header", "user,query,hour", cwd=folder, input=body)
         assert wrong.returncode == 2 and "line 1" in wrong.stderr and "tea" not in wrong.stderr
     for more, why in {

@@ -54,7 +54,7 @@ def test_a_refused_release_leaves_no_folder(folder):
 def test_without_a_ledger_a_note_says_that_nothing_is_saved(folder):
     assert (
         run(*ASKED, cwd=folder).stderr
-        == "note: this result is not saved. Pass --out, such as --out published, to keep one.\n"
+        == "note: this result is not saved. Pass --out, as in --out published, to keep one.\n"
     )
     for more in (["--json"], ["--out", "x"], ["--dry-run"]):
         assert run(*ASKED, *more, cwd=folder).stderr == ""
@@ -65,7 +65,7 @@ def test_what_is_charged_and_left_is_shown(folder, command):
     book = "items.ledger" if command[0] == "stream" else "budget.ledger"
     done = run(*command, "--ledger", book, cwd=folder)
     shown = " ".join(done.stdout.split())
-    assert "Ledger: charged epsilon 1, delta 1e-06 as entry 1. One more release of epsilon 8" in shown
+    assert "Ledger: charged epsilon 1, delta 1e-06 as entry 1. Left for one more release: epsilon 8" in shown
     record = json.loads(run(*command, "--ledger", book, "--json", cwd=folder).stdout)["ledger"]
     assert record["entry"] == 2 and record["left"]["epsilon"] == pytest.approx(7) and "epsilon 1" in record["charged"]
     left = json.loads(run(*command, "--ledger", book, "--dry-run", "--json", cwd=folder).stdout)["left"]

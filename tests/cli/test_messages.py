@@ -38,6 +38,11 @@ def test_arguments_become_options(said, typed):
     assert spell_options(said, NAMES) == typed
 
 
+def test_options_that_repeat_and_goals_are_spelled_as_they_are_typed():
+    assert spell_options("sums='price' is not a column.", frozenset({"sums"})) == "--sum price is not a column."
+    assert spell_options("Pass a pair, such as appear=(50, 0.95).") == "Pass a pair, such as --appear 50:0.95."
+
+
 def test_names_of_columns_stay_what_they_are():
     assert spell_options("--column max_rows_per_unit is odd.", frozenset({"q"})) == "--column max_rows_per_unit is odd."
     assert spell_options("column='max_rows_per_unit' is odd.", NAMES) == "--column max_rows_per_unit is odd."

@@ -1,10 +1,13 @@
 """A release in a real notebook kernel, as a data scientist runs it, without ipywidgets."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 import dpsieve as ds
@@ -88,7 +91,18 @@ def test_what_notebooks_show_is_text(tmp_path):
     preview = ds.preview(epsilon=1.0, delta=1e-6, privacy_unit="<b>user")
     assert "one &lt;b&gt;user" in preview._repr_html_()
     certificate = ds.channels.optimal(1.0, 1e-6, unit="<b>").certify()
-    assert "&lt;b&gt;" in certificate._repr_html_() and "<td>one unit</td>" in certificate._repr_html_()
+    assert "&lt;b&gt;" in certificate._repr_html_() and 'left">one unit</td>' in certificate._repr_html_()
+
+
+def test_numbers_in_notebooks_have_commas_and_six_digits():
+    """75,630 is off by 1,000 with probability below 1e-100, and all of 40 keys are withheld with one of 2^-40."""
+    made = ds.channels.optimal(1.0, 1e-3).release([2026], [75_630])
+    assert ">2026<" in made._repr_html_() and re.search(r">7\d,\d\d\d<", made._repr_html_())
+    rare = pa.table({"user": range(40 * 64), "key": [f"key {i}" for i in range(40)] * 64})
+    few = ds.release(rare, key="key", privacy_unit="user", epsilon=1.0, delta=1e-8, max_keys_per_unit=10)
+    assert ">at most<" in few._repr_html_() and "None" not in few._repr_html_()
+    total = ds.sum(np.full(9_000, 123.25), bounds=(0, 1000), epsilon=1.0)
+    assert re.search(r">1,1\d\d,\d\d\d<", total._repr_html_())
 
 
 def test_progress_in_a_terminal_and_nowhere_else(monkeypatch, capsys):

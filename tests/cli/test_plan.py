@@ -35,7 +35,13 @@ def test_plan_finds_the_epsilon_of_a_mean():
 def test_plan_says_how_goals_are_written():
     done = run("plan", "--appear", "fifty", "--delta", "1e-8")
     assert done.returncode == 2
-    assert done.stderr.strip().endswith("Pass --appear 50:0.95.")
+    assert done.stderr.strip().endswith(
+        "--appear fifty is not a whole number and a probability. Pass --appear 50:0.95."
+    )
+    for goal, example in (("--appear", "50:0.95"), ("--count-within", "10:0.95")):
+        percent = run("plan", goal, "100:95", "--delta", "1e-8").stderr
+        assert f"probability of {goal} 95 is not between 0.01 and 0.9999" in percent
+        assert f"such as {goal} {example}." in percent
     assert "Example: dpsieve plan --appear 50:0.95" in run("plan", "--help").stdout
 
 

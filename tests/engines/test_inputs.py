@@ -258,6 +258,12 @@ def test_what_is_no_table(engine, data):
         engine.columns(data)
 
 
+@pytest.mark.parametrize("data", [pd.Series([1]), pl.Series([1]), pd.Index([1])], ids=["pandas", "polars", "index"])
+def test_a_single_column_is_refused_with_the_fix(engine, data):
+    with pytest.raises(InvalidType, match=r"data is a single column\. Pass a DataFrame"):
+        engine.columns(data)
+
+
 def test_an_open_file_is_wrapped_first(engine, tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("unit,key\n1,a\n")

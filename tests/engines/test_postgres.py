@@ -220,7 +220,7 @@ def test_no_password_is_in_an_error(postgres, tmp_path, change, why):
 def test_what_is_refused_before_anything_is_read(postgres, rows):
     for data, how, kind, message in [
         (postgres, {}, InvalidValue, "data is a database. Name one table"),
-        ("x.parquet", {"table": "rows"}, InvalidValue, "table= needs a database URL as data"),
+        ("x.parquet", {"table": "rows"}, InvalidValue, "table= needs the URL of a PostgreSQL database"),
         (postgres, {"table": "rows", "engine": DuckDB()}, InvalidValue, "Leave the engine out"),
         (3, {"engine": Postgres(postgres)}, InvalidType, "table must be the name of a table, not int"),
     ]:

@@ -177,6 +177,9 @@ class TestBackwards:
 
         assert probability(best) >= 0.9 > probability(best * 0.97)
         assert f"epsilon={best}" in found.python and found.plots[0]["mark"][1] <= 50
+        assert eval(found.python.split("\n")[-1], {"ds": ds}) == best
+        shown = run(*shlex.split(found.command.split("\n")[-1])[1:])
+        assert f"epsilon {best:g}" in shown.stdout, shown.stderr
 
     def test_counts_are_as_exact_as_asked(self):
         found = answer("backwards", goal="exact counts", error="10", max_keys_per_unit="1")

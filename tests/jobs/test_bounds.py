@@ -390,7 +390,7 @@ def test_counts_in_two_steps_through_the_whole_path(tmp_path):
     assert (release.guarantee.epsilon, release.guarantee.delta) == (1.0, 1e-6)
     again = ds.Release.load(release.save(tmp_path / "out"))
     assert again.table.equals(release.table) and again.mechanism == release.mechanism and again.notes == release.notes
-    assert "of the published keys, those found most common first" in again.notes.bounded
+    assert "of the published keys, the most common first" in again.notes.bounded
 
 
 def test_counts_of_units_with_few_keys_get_the_noise_that_is_smaller(tmp_path):

@@ -102,7 +102,7 @@ def test_means_of_units():
     mean = ds.mean(SALES, column="price", bounds=(0, 100), **CUSTOMERS, **LARGE)
     assert mean.value == pytest.approx(60, abs=5)
     assert str(mean.guarantee) == "500-differential privacy when one customer is replaced by another."
-    assert mean.notes.contribution == "the mean of at most 3 rows of numbers within public bounds"
+    assert mean.notes.contribution == "the mean of at most 3 rows of numbers within 0 to 100"
     many = ds.mean(SALES, column=["price", "items"], bounds=[(0, 100), (5, 10)], **CUSTOMERS, **LARGE)
     np.testing.assert_allclose(many.value, [60, (5 + 5 + 6) / 3], atol=10)
 
@@ -121,7 +121,7 @@ def test_means_of_a_private_number_of_units():
     mean = ds.mean(SALES, **ADDED, **LARGE)
     assert mean.value == pytest.approx(60, abs=5) and mean.drawn["units"] == pytest.approx(3, abs=0.5)
     assert str(mean.guarantee) == "500-differential privacy when one customer is added or removed."
-    assert mean.notes.contribution == "the mean of at most 3 rows of numbers within public bounds"
+    assert mean.notes.contribution == "the mean of at most 3 rows of numbers within 0 to 100"
     many = ds.mean(SALES, **{**ADDED, "column": ["price", "items"], "bounds": [(0, 100), (5, 10)]}, **LARGE)
     np.testing.assert_allclose(many.value, [60, (5 + 5 + 6) / 3], atol=10)
     none = ds.mean(SALES.slice(0, 0), **ADDED, epsilon=1.0)

@@ -282,6 +282,8 @@ def test_a_seeded_release_is_marked():
         ({"max_rows_per_key": 3, "method": "optimal", **ONE}, "max_rows_per_key"),
         ({"epsilon": 0}, "epsilon"),
         ({"epsilon": "1"}, "epsilon"),
+        ({"epsilon": 100}, "epsilon=100 is not between 0.001 and 50"),
+        ({"epsilon": -1}, "epsilon=-1 is not between 0.001 and 50"),
         ({"delta": math.nan}, "delta"),
         ({"delta": 0.0}, "known in advance"),
         ({"method": "laplace", **ONE}, "method"),
@@ -321,7 +323,7 @@ class TestPreview:
         few = ds.preview(key="q", privacy_unit="u", max_keys_per_unit=2, epsilon=1.0, delta=1e-8)
         many = ds.preview(key="q", privacy_unit="u", max_keys_per_unit=30, epsilon=1.0, delta=1e-8)
         assert few.mechanism == "optimal" and many.mechanism == "report_then_count"
-        assert "optimal needs" in many.reason
+        assert "optimal, which splits the budget over keys, needs" in many.reason
 
     def test_it_says_where_counts_begin(self):
         units = {"key": "q", "privacy_unit": "u", "max_keys_per_unit": 10, "epsilon": 1.0, "delta": 1e-8}

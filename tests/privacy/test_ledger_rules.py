@@ -313,7 +313,7 @@ def test_what_is_left_names_the_rule(tmp_path):
     left = ledger.remaining(0.0)
     assert left.rule == "Renyi divergences of order 23.3"
     assert str(left).endswith("is added or removed, by Renyi divergences of order 23.3.")
-    with pytest.raises(BudgetExceeded, match=r"is left at delta=0, by Renyi divergences of order 23\.3\. Spend less"):
+    with pytest.raises(BudgetExceeded, match=r"is left at delta 0, by Renyi divergences of order 23\.3\. Spend less"):
         ledger.spend(Approximate(0.5))
     noisy = Ledger(tmp_path / "noisy", epsilon=1.0, delta=1e-6)
     noisy.spend(Gaussian(5.0))
@@ -473,7 +473,7 @@ def test_one_ledger_takes_counts_and_means_of_a_table(tmp_path):
             alone = added(alone, Cost(cost.spend))
     assert len(alone.entries) < len(costs)
     other = Ledger(tmp_path / "other", epsilon=4.0, delta=1e-6)
-    with pytest.raises(InvalidValue, match=r"'add_remove'\. Pass neighbours='add_remove' .*ledger create PATH --neigh"):
+    with pytest.raises(InvalidValue, match=r"adding or removing one\. Pass neighbours='add_remove' .*create PATH"):
         other.spend(mean)
 
 
@@ -509,7 +509,7 @@ def test_batches_and_spends_share_one_budget(tmp_path):
 def test_a_pure_budget_takes_a_batch_as_a_sum(tmp_path):
     ledger = Ledger(tmp_path / "budget", epsilon=1.0, delta=0.0)
     assert ledger.batch([Guarantee(0.25)] * 3).spend == Approximate(0.75)
-    with pytest.raises(BudgetExceeded, match=r"At most epsilon=0\.25 is left"):
+    with pytest.raises(BudgetExceeded, match=r"At most epsilon 0\.25 is left"):
         ledger.batch([Guarantee(0.25)] * 2)
 
 

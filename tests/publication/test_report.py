@@ -212,5 +212,5 @@ def test_no_chart_without_counts_or_without_altair(monkeypatch):
     with pytest.raises(InvalidType, match="no counts"):
         optimal(1.0, 1e-3).release(["tea"], [500], keys_only=True).plot()
     monkeypatch.setitem(__import__("sys").modules, "altair", None)
-    with pytest.raises(InvalidValue, match=r"pip install 'dpsieve\[plot\]'"):
+    with pytest.raises(InvalidValue, match=r"pip install '\.\[plot\]' in the clone"):
         optimal(1.0, 1e-3).release(["tea"], [500]).plot()

@@ -173,7 +173,7 @@ def _spell(match: re.Match[str], names: frozenset[str] | None) -> str:
     if names is not None and name not in names and name not in _RENAMED:
         return match[0]
     if pair is not None:
-        return f"{option} {_join(pair)}"
+        return f"{option} {_join(pair, ':' if name == 'appear' or name.endswith('_within') else ',')}"
     values = [value for value in (single, double, number) if value is not None]
     if several is not None:
         values = several.strip("'").split("', '")
@@ -183,7 +183,7 @@ def _spell(match: re.Match[str], names: frozenset[str] | None) -> str:
     return option if flag or named else match[0]
 
 
-_RENAMED = {"memory_limit": "memory", "folder": "out", "path": "out", "form": "format"}
+_RENAMED = {"memory_limit": "memory", "folder": "out", "path": "out", "form": "format", "sums": "sum", "means": "mean"}
 """Arguments of the library whose option has another name."""
 
 
@@ -192,8 +192,8 @@ def _quote(value: str) -> str:
     return f"{quote}{value}{quote}"
 
 
-def _join(numbers: str) -> str:
-    return re.sub(r",\s+", ",", numbers)
+def _join(numbers: str, separator: str = ",") -> str:
+    return re.sub(r",\s+", separator, numbers)
 
 
 def notes_of(error: BaseException) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpsieve.cli.command import spell_options
-from dpsieve.display import json_text
+from dpsieve.display import format_number, json_text
 from dpsieve.errors import DpsieveError, InvalidValue
 
 _DEFAULT = "dpsieve-release-"  # a folder for what is paid for, where --out names none
@@ -57,9 +57,7 @@ def finish(
             _show(publication, top, answers, console)
             _show_promise(publication, console, saved)
             if place is None and not is_demo:
-                typer.echo(
-                    "note: this result is not saved. Pass --out, such as --out published, to keep one.", err=True
-                )
+                typer.echo("note: this result is not saved. Pass --out, as in --out published, to keep one.", err=True)
             if charged:
                 words = "Ledger: charged {charged} as entry {entry}.".format(**charged["ledger"])
                 console.print(f"{words} {left_words(charged['ledger']['left'])}", markup=False)
@@ -82,7 +80,7 @@ def left_words(left: dict[str, Any] | None) -> str:
     """Return what a ledger has left, as a sentence."""
     if left is None:
         return "Nothing is left."
-    return f"One more release of epsilon {left['epsilon']:.6g}, delta {left['delta']:.3g} is left."
+    return f"Left for one more release: epsilon {left['epsilon']:.6g}, delta {left['delta']:.3g}."
 
 
 @contextmanager
@@ -144,9 +142,7 @@ def _show(publication: Any, top: int, answers: "pa.Table | None", console: "Cons
         else:  # a top-k with the counts of a release
             show_rows(title, rows, console, least=publication.last.mechanism.least_count, of=_OF_BOUNDED)
     else:
-        console.print(
-            f"No key is published: too few units hold any. Use a larger epsilon or delta, or more data. {_EMPTY}"
-        )
+        console.print(f"No key is published: too few units hold any. Use a larger budget, or more data. {_EMPTY}")
     if publication.notes.rarer:
         console.print(f"For more keys: {spell_options(publication.notes.rarer)}.", markup=False)
 
@@ -172,14 +168,9 @@ def _show_release(release: "Release", top: int, console: "Console") -> None:
 
 
 def show_rows(
-    title: str,
-    rows: "pa.Table",
-    console: "Console",
-    *,
-    least: int = 1,
-    of: str = "",
+    title: str, rows: "pa.Table", console: "Console", *, least: int = 1, of: str = "",
     totals: "Sequence[tuple[str, str, str]]" = (),
-) -> None:
+) -> None:  # fmt: skip
     """Print keys and, where there are any, counts and totals with their intervals.
 
     `of` is what the intervals are of; `totals` has the names of the columns of each total, and of its interval's ends.
@@ -200,22 +191,21 @@ def show_rows(
         table.add_column("count", justify="right", no_wrap=True)
         table.add_column(f"95 % interval{of}", justify="right", no_wrap=True)
     for name, *_ in totals:
-        table.add_column(escape(printable(name)), justify="right", overflow="fold")
-        table.add_column("95 % interval", justify="right")
+        table.add_column(f"{escape(printable(name))}\n95 % interval", justify="right", overflow="fold")
     for row in plain_rows(rows):
         value = "" if not has_counts or row["count"] is None else f"{row['count']:,}"
         numbers = (value, format_interval(row["low"], row["high"], least)) if has_counts else ()
-        real = [cell for columns in totals for cell in _real_cells(*(row[name] for name in columns))]
+        real = [_real_cell(*(row[name] for name in columns)) for columns in totals]
         table.add_row(*(escape(shorten(row[name])) for name in names), *numbers, *real)
     console.print(table)
 
 
-def _real_cells(value: float | None, low: float | None, high: float | None) -> tuple[str, str]:
-    """Return a total and its interval for a table; both may be null."""
+def _real_cell(value: float | None, low: float | None, high: float | None) -> str:
+    """Return a total with its interval below it; both may be null."""
     if value is None or low is None or high is None:
-        return "", ""
+        return ""
     digits = min(9, max(0, 2 - math.ceil(math.log10(max(high - low, 1e-9)))))
-    return f"{value:,.{digits}f}", f"{low:,.{digits}f} to {high:,.{digits}f}"
+    return f"{value:,.{digits}f}\n{low:,.{digits}f} to {high:,.{digits}f}"
 
 
 def _show_estimate(estimate: "Estimate", console: "Console") -> None:
@@ -228,13 +218,15 @@ def _show_estimate(estimate: "Estimate", console: "Console") -> None:
     table = Table()
     table.add_column("quantile" if ranks else "column", overflow="fold")
     table.add_column("value", justify="right", no_wrap=True)
-    error = "rows off its rank,\nat most (95 %)" if ranks else "95 % interval"
+    error = "rank error,\nat most (95 %)" if ranks else "95 % interval"
     of = f"\nof the bounded {'rows' if ranks else estimate.notes.statistic or 'numbers'}" if bounded else ""
     table.add_column(f"{error}{of}", justify="right", no_wrap=True)
     for row in estimate.table.to_pylist():
-        stated = "not stated" if row.get("low") is None else f"{row['low']:,.6g} to {row['high']:,.6g}"
+        stated = (
+            "not stated" if row.get("low") is None else f"{format_number(row['low'])} to {format_number(row['high'])}"
+        )
         off = f"{row['rank_error']:,.0f}" if ranks else stated
-        table.add_row(escape(printable(row["name"])), f"{row['value']:,.6g}", off)
+        table.add_row(escape(printable(row["name"])), format_number(row["value"]), off)
     console.print(table)
 
 
@@ -245,12 +237,11 @@ def _show_quantiles(distribution: Any, answers: "pa.Table | None", console: "Con
     for name in ("quantile", "value", f"{distribution.confidence:.4g} interval, jointly"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in [] if answers is None else answers.to_pylist():
-        table.add_row(f"{row['quantile']:g}", f"{row['value']:,.6g}", f"{row['low']:,.6g} to {row['high']:,.6g}")
+        value, low, high = (format_number(row[name]) for name in ("value", "low", "high"))
+        table.add_row(f"{row['quantile']:g}", value, f"{low} to {high}")
     console.print(table)
     total = distribution.total
-    console.print(
-        f"Clients with a number that counts: about {total.value:,.0f} ({total.low:,.0f} to {total.high:,.0f})."
-    )
+    console.print(f"Clients with a number: about {total.value:,.0f} ({total.low:,.0f} to {total.high:,.0f}).")
 
 
 def _show_promise(publication: "Publication", console: "Console", out: Path | None) -> None:
@@ -264,9 +255,7 @@ def _show_promise(publication: "Publication", console: "Console", out: Path | No
     if out is not None and not str(out).startswith(_DEFAULT):
         console.print(f"Saved to {out}.", soft_wrap=True, markup=False)
         if is_file(out):
-            console.print(
-                "This file holds only the table; pass a folder, such as --out published, for the certificate."
-            )
+            console.print("This file holds the table alone; pass a folder, as in --out published, for the certificate.")
 
 
 def summary(made: "Publication", answers: "pa.Table | None" = None) -> dict[str, Any]:
@@ -320,7 +309,7 @@ def reserve(out: Path | None, ledger: Path | None = None) -> "Iterator[Reserved 
         return
     if out.suffix.lower() in NOT_WRITTEN:
         fix = "Pass a name that ends in .csv, .jsonl or .parquet, or the name of a new folder."
-        raise InvalidValue(f"--out names a file of a kind that is not written. {fix}")
+        raise InvalidValue(f"--out {out.name} has an unsupported extension. {fix}")
     with Reserved(out, "out") as place:
         yield place
 

@@ -97,10 +97,8 @@ def _numbers(option: str, text: str | None, example: str) -> Any:
             raise ValueError
         return int(first), *map(float, others)
     except ValueError:
-        what = (
-            "a whole number and a probability" if len(example.split(":")) == 2 else "units, a distance, a probability"
-        )
-        raise InvalidValue(f"--{option} is not {what}. Pass --{option} {example}.") from None
+        what = "a whole number and a probability" if example.count(":") == 1 else "units, a distance, a probability"
+        raise InvalidValue(f"--{option} {text} is not {what}. Pass --{option} {example}.") from None
 
 
 def explore(
@@ -148,6 +146,7 @@ def demo(
 
     Example: dpsieve demo --epsilon 0.5
     """
+    import pyarrow.compute as pc
     from rich.console import Console
 
     from dpsieve.cli.output import finish, is_file, reserve
@@ -172,8 +171,10 @@ def demo(
     seconds = time.perf_counter() - start
     console.print(f"{rows:,} made-up events of {users:,} users.\n")
     finish(release, None, is_demo=True)
+    for key in release.top(1).column("query"):
+        holders = pc.count_distinct(log.filter(pc.equal(log["query"], key))["user_id"])
+        console.print(f"True number of users with '{key}', known since the data are made up: {holders.as_py():,}.")
     console.print(f"{len(release):,} queries released, in {seconds:.2f} s.")
-    console.print(f"Certificate: {release.certificate}")
     page = release.report(Path(tempfile.mkdtemp(prefix="dpsieve-demo-")) / "report.html")
     console.print(f"Report, for a browser: {page}", soft_wrap=True, markup=False)
 

@@ -23,8 +23,8 @@ def choose(data: Any, engine: Engine | None = None, table: str | None = None) ->
     (('orders', Postgres()), ('events.parquet', DuckDB()))
     """
     if table is not None and not is_database(data):
-        hint = "Pass the URL of a database as data, or leave the table out."
-        raise InvalidValue(f"table= needs a database URL as data. {hint}", argument="table")
+        hint = "For DuckDB, pass data=(connection, name); for other databases, a table in memory or a Parquet file."
+        raise InvalidValue(f"table= needs the URL of a PostgreSQL database as data. {hint}", argument="table")
     if table is not None and engine is not None:
         raise InvalidValue("data is a database, which counts itself. Leave the engine out.", argument="engine")
     if table is not None:

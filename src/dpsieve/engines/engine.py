@@ -78,9 +78,7 @@ class Columns:
         requested += [(total.argument, total.column) for total in self.totals]
         for argument, name in requested:
             if known.count(name) > 1:
-                raise InvalidValue(
-                    f"{argument}={name!r} is the name of several columns. Rename them.", argument=argument
-                )
+                raise InvalidValue(f"{argument}={name!r} names several columns. Rename them.", argument=argument)
             if name not in known:
                 taken = self.names if argument == "privacy_unit" else self.unit
                 fix = _advice(name, [other for other in known if other not in taken], listed, argument)
@@ -249,14 +247,14 @@ def _advice(name: str, known: list[str], listed: bool, word: str) -> str:
     folded: dict[str, str] = {}
     for other in known:
         folded.setdefault(_letters(other), other)
+    if "," in name:
+        return f"Name several columns one by one: {word}=['a', 'b']."
     if listed:
         matches = [folded[match] for match in difflib.get_close_matches(_letters(name), folded, n=3)]
         if matches:
             return f"Did you mean {' or '.join(map(repr, matches))}?"
     elif _letters(name) in folded:
         return "One differs from it in case, spaces or punctuation alone: check the spelling in the file."
-    if "," in name:
-        return f"Name several columns one by one: {word}=['a', 'b']."
     if listed and known:
         more = ", ..." if len(known) > 12 else ""
         return f"Choose from {', '.join(map(repr, known[:12]))}{more}."
@@ -264,7 +262,7 @@ def _advice(name: str, known: list[str], listed: bool, word: str) -> str:
         return "No other column has a text as its name: rename the columns, or use reset_index() for an index."
     return (
         "The first line of a CSV file, or the objects of JSON lines, must name it. "
-        "Of CSV without such a line, pass it: dpsieve.files(data, header='user,query')."
+        "For CSV without such a line, pass the names: dpsieve.files(data, header='user,query')."
     )
 
 

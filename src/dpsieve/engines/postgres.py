@@ -341,7 +341,7 @@ def _connect(url: str) -> tuple[Any, str]:
         missing, words, kind = "", str(error), type(error).__name__
     if missing:
         name = missing.replace("_", "-")
-        fix = "Run pip install 'dpsieve[postgres]'."
+        fix = "Run pip install '.[postgres]' in the clone."
         raise InvalidValue(f"data is a database, and {name} is not installed. {fix}", argument="data")
     why = next((reason for word, reason in _CONNECTING.items() if word in words), f"the driver says {kind}")
     raise UnreadableData(f"data: the database cannot be used: {why}. Check its URL. {_ENCODED}")

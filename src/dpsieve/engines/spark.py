@@ -283,7 +283,7 @@ def _session() -> Any:
     try:
         from pyspark.sql import SparkSession
     except ImportError:
-        raise InvalidValue("engine Spark needs pip install 'dpsieve[spark]'.", argument="engine") from None
+        raise InvalidValue("engine Spark needs pip install '.[spark]' in the clone.", argument="engine") from None
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("dpsieve")
     if "SPARK_REMOTE" not in os.environ:

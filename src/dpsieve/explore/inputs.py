@@ -68,9 +68,7 @@ class Input:
         if not text and not self.default:
             return None
         if not text:
-            raise InvalidValue(
-                f"{self.name} is blank. Pass one such as {self.name}={self.default}.", argument=self.name
-            )
+            raise InvalidValue(f"{self.name} is blank. Pass one, as {self.name}={self.default}.", argument=self.name)
         if self.choices and text not in self.choices:
             raise InvalidValue(f"{self.name} is not known. Choose one of those listed.", argument=self.name)
         try:

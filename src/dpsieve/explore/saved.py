@@ -84,9 +84,7 @@ class Files:
     def release(self, name: str | None, argument: str) -> Publication:
         """Return a saved publication, verified when it is first opened."""
         if not name and self.root is not None:
-            raise InvalidValue(
-                f"{argument} is missing: the folder holds none. Pass one inside of it.", argument=argument
-            )
+            raise InvalidValue(f"{argument} is missing: the folder holds none. Pass one inside it.", argument=argument)
         path = self.place(name or "", argument)
         key = (path, 0)
         with suppress(OSError):
@@ -104,9 +102,7 @@ class Files:
         counts = fields[1:] if fields and not fields[0].isdecimal() else fields
         hint = "Pass one whole number per line, from 1 to 10^12."
         if not counts or not all(count.isdecimal() and len(count) < 14 for count in counts):
-            raise InvalidValue(
-                f"histogram has a line that does not end in a whole number. {hint}", argument="histogram"
-            )
+            raise InvalidValue(f"histogram has a line that does not end in an integer. {hint}", argument="histogram")
         numbers = checked_frequencies([int(count) for count in counts], "histogram", hint, least=0)
         if not numbers.any():
             raise InvalidValue(f"histogram has no count above zero. {hint}", argument="histogram")

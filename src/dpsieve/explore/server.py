@@ -269,7 +269,7 @@ def serve(
         import starlette  # noqa: F401
         import uvicorn
     except ImportError:
-        raise InvalidValue("explore needs Starlette and uvicorn. Run: pip install 'dpsieve[explore]'") from None
+        raise InvalidValue("explore needs Starlette and uvicorn. Run: pip install '.[explore]' in the clone") from None
     held = Files(None if root is None else root.resolve(), ledgers or {})
     with bind(port) as bound:
         session = Session(held, bound.getsockname()[1])

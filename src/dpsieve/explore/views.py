@@ -299,8 +299,14 @@ def _backwards(files: Files, values: Json) -> Answer:
     goal = f"counts of common keys are within {target:,}" if exact else (
         f"a key of {_of_units(target)} appears with probability {values['probability']:g} or more"
     )  # fmt: skip
+    python, command = _calls(wanted, {})
+    if not exact:
+        asked = {name: wanted[name] for name in ("privacy_unit", "delta", "max_keys_per_unit", "method")}
+        search = python_call("ds.choose_epsilon", appear=(target, values["probability"]), **asked)
+        python += f"\n{search}.epsilon"
+        command += "\n" + command_line(["plan"], appear=f"{target}:{values['probability']:g}", **asked)
     return Answer(
-        f"Epsilon {best:g} is enough: {goal}.", *_calls(wanted, {}),
+        f"Epsilon {best:g} is enough: {goal}.", python, command,
         [("epsilon", f"{best:g}", ""), ("appears half of the time", _of_units(found.half), ""),
          ("error of common counts (95 %)", f"± {found.half_width:,}", "")],
         side_by_side((_named(values["method"], found), found.preview)),
@@ -371,6 +377,6 @@ VIEWS: Mapping[str, View] = {
     "plan": View("Plan", "What a release would publish, before anything is spent.", _plan_inputs, _plan),
     "backwards": View("Backwards", "From the accuracy that you need to its epsilon.", _backwards_inputs, _backwards),
     "budget": BUDGET,
-    "clients": View("Clients", "Collect from clients, each of which reports at random.", _clients_inputs, _clients),
+    "clients": View("Clients", "Collect from clients that report at random.", _clients_inputs, _clients),
     "published": PUBLISHED,
 }

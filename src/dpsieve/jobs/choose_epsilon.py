@@ -272,7 +272,7 @@ def _pair(name: str, value: Any, example: str) -> tuple[int, float]:
     if not isinstance(value, tuple | list) or len(value) != 2:
         raise InvalidType(f"{name} is not a pair. {hint}", argument=name)
     number = validate.whole(name, value[0], low=1, high=10**8, hint=hint)
-    return number, validate.between(name, value[1], 0.01, 0.9999, hint=hint)
+    return number, validate.between(f"the probability of {name}", value[1], 0.01, 0.9999, hint=hint)
 
 
 def _close(last: ReportedCounts, distance: int) -> float:

@@ -76,7 +76,7 @@ def choose_mechanism(
         return _choose_known(request, contribution)
     check_budget(request.epsilon, request.delta)
     if request.method == "laplace":
-        why = "a public list of keys, each of which is answered, as it withholds none"
+        why = "a public list of keys, as it withholds none"
         raise InvalidValue(f"method='laplace' needs known_keys: {why}. Pass known_keys, or leave method out.")
     if first is None:
         return _choose_unknown(request, contribution, request.epsilon, scheme, keys_only)
@@ -144,9 +144,10 @@ def _choose_unknown(
     # A slightly rarer key does not justify counts with more noise than those of the others.
     best = min(halves, key=lambda kind: halves[kind] * (1.05 if kind == _PER_UNIT[0] else 1))
     others = sorted(halves.keys() - {best}, key=lambda kind: halves[kind])
-    words = [f"it reports a key of frequency {halves[best]:,} half of the time"]
-    words += [f"{kind} needs {halves[kind]:,}" for kind in others]
-    return Choice(candidates[best], best, ", ".join(words))
+    words = [f"a key of frequency {halves[best]:,} is reported half of the time"]
+    for kind in others:
+        words += [f"{kind}{'' if kind in _PER_UNIT else ', which splits the budget over keys,'} needs {halves[kind]:,}"]
+    return Choice(candidates[best], best, "; ".join(words))
 
 
 def _choose_known(request: ReleaseRequest, contribution: Contribution) -> Choice:

@@ -58,7 +58,7 @@ class NumberRequest(Request):
     )
     rho: float | None = argument("the budget in zCDP, instead of epsilon.", None)
     where: str | None = argument(
-        "the condition on a row under which it counts, in SQL, such as \"country = 'DE'\"; with "
+        "count only rows that satisfy this SQL condition, such as \"country = 'DE'\"; with "
         "neighbours='add_remove' only, as it makes the number of units private. It is published too.", None, form="SQL",
     )  # fmt: skip
 
@@ -334,7 +334,7 @@ def _pairs(bounds: Any, count: int) -> tuple[tuple[float, float], ...]:
 
     given = validate.finite("bounds", bounds, hint=_BOUNDS)
     if given.shape not in ((2,), (1, 2), (count, 2)):
-        raise InvalidValue(f"bounds must be one pair, or one per column, {count:,}. {_BOUNDS}")
+        raise InvalidValue(f"bounds must be one pair, or one for each column. {_BOUNDS}")
     given = np.broadcast_to(given, (count, 2))
     if (given[:, 0] >= given[:, 1]).any():
         raise InvalidValue(f"bounds has a pair whose low is not below its high. {_BOUNDS}")

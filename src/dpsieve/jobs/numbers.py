@@ -199,9 +199,10 @@ def plan_sum(request: SumRequest, table: Table | Array | None) -> Plan[Any, Esti
     lows, highs = request.box
     shared: Any = {"neighbours": request.neighbours, "rows_per_unit": request.max_rows_per_unit, **request.split}
     mechanism, grid = best_noise(lows, highs, **shared, **request.budget)
-    split = f"best for moment {request.p:g} of the error" if request.p is not None else "like the widths"
-    notes: Any = {"reason": f"{mechanism.noise} noise, its split {split}", "single": _is_single(request, table)}
-    notes["contribution"] = describe_contribution(request.max_rows_per_unit)
+    split = f"best for moment {request.p:g} of the error" if request.p is not None else "in proportion to the bounds"
+    reason = f"{mechanism.noise.capitalize()} noise" + (f", divided among the columns {split}" if len(lows) > 1 else "")
+    notes: Any = {"reason": reason, "single": _is_single(request, table)}
+    notes["contribution"] = describe_contribution(request.max_rows_per_unit, request.bounds)
 
     def finish(rows: NumberRows, source: Source) -> Estimate:
         drawn = sum_noise(mechanism, grid, rows.values.shape[0])
@@ -223,7 +224,7 @@ def plan_quantile(request: QuantileRequest, table: Table | Array | None) -> Plan
         values = np.ascontiguousarray(rows.values[:, 0], np.float64)
         return draw_quantiles(values, mechanism, source, reason=reason, single=single)
 
-    notes = {"reason": reason, "contribution": describe_contribution(request.max_rows_per_unit)}
+    notes = {"reason": reason, "contribution": describe_contribution(request.max_rows_per_unit, request.bounds)}
     return _plan(request, table, mechanism, finish, notes, len(INVENTED))
 
 
@@ -235,7 +236,7 @@ def plan_mean(request: MeanRequest, table: Table | Array | None) -> Plan[Any, Es
     assert request.column is not None
     lows, highs = request.box
     names, single = list(request.column), _is_single(request, table)
-    rows = describe_contribution(request.max_rows_per_unit)
+    rows = describe_contribution(request.max_rows_per_unit, request.bounds)
     adds = rows if request.max_rows_per_unit == 1 else f"the mean of {rows}"
 
     def notes_of(mechanism: ScaledNoise) -> Any:

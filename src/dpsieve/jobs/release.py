@@ -247,7 +247,6 @@ def _find_first(
 
 def _plan_find_first(request: ReleaseRequest, table: Table | None) -> Plan[Any, Release]:
     """Return the plan that counts as an earlier release did which found keys with what units did not need."""
-    check_budget(request.epsilon, request.delta)
     keys = request.contribution.keys
     histogram = histogram_for(request)
     epsilon = request.epsilon if histogram is None else remaining(request.epsilon, histogram.guarantee.epsilon)
@@ -314,7 +313,6 @@ def _plan_two_steps(request: ReleaseRequest, table: Table | None) -> Plan[Any, R
     where this has less noise and finds rarer keys, `discovery.divided_units` with the rest of epsilon. For that, half
     of the units hold no more keys than the median t: a key needs at most twice as many units as if all held t.
     """
-    check_budget(request.epsilon, request.delta)
     keys = request.contribution.keys
     median = TypicalSize.within(request.epsilon, keys_seen(request), unit=request.unit)
     delta, left = median.delta_left(request.epsilon, request.delta), remaining(request.epsilon, median.epsilon)
@@ -393,7 +391,7 @@ def _publish_counted(request: ReleaseRequest, mechanism: Composed, pairs: Pairs,
 
 
 def _counted_in(keys: int) -> str:
-    return f"at most {keys:,} of the published keys, those found most common first, once each"
+    return f"at most {keys:,} of the published keys, the most common first, once each"
 
 
 def _publish(

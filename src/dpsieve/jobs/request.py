@@ -93,7 +93,7 @@ class Request:
 
     privacy_unit: tuple[str, ...] = argument(
         "the column that identifies who is protected, or several: a unit is one combination of their values. 'row' "
-        "states that each row is its own unit, which does not protect a person with many rows. Tables need it.", None,
+        "states that each row is its own unit, which does not protect people with many rows. Tables require it.", None,
         alias="unit", form="COLUMN",
     )  # fmt: skip
     epsilon: float = argument("epsilon of the budget; smaller is more private.")
@@ -157,7 +157,7 @@ class KeyRequest(Request):
         "expressions of one row.",
     )  # fmt: skip
     where: str | None = argument(
-        "the condition on a row under which it counts, in SQL, such as \"country = 'DE'\". It is published too.",
+        "count only rows that satisfy this SQL condition, such as \"country = 'DE'\". The condition is published too.",
         None,
         form="SQL",
     )
@@ -215,9 +215,9 @@ class ReleaseRequest(KeyRequest):
     way: ClassVar[str] = ""
 
     max_keys_per_unit: int | Literal["auto"] = argument(
-        "the number of keys that a unit may add. 'auto' chooses it privately, for 3 % of epsilon; with known_keys, "
-        "max_rows_per_key, scheme or sample_size it has to be given. Another release, its `contribution`, or on the "
-        "command line its folder, reuses its bound and its way to count, so that counts of a series compare.",
+        "the number of keys that a unit may add. 'auto' chooses it privately, for 3 % of epsilon; a number is required "
+        "with known keys, several rows per key, a scheme or a sample size. An earlier release, or on the command line "
+        "its folder, reuses its bound and its way of counting, so that the counts of a series are comparable.",
         "auto", alias="max-keys", form="NUMBER|auto|FOLDER",
     )  # fmt: skip
     max_rows_per_key: int = argument("the number of rows of a unit that count in one key.", 1)
@@ -236,8 +236,8 @@ class ReleaseRequest(KeyRequest):
         "auto", choices=Method,
     )  # fmt: skip
     known_keys: Any = argument(
-        "a public list of keys, or the path of a file with one per line: each of them is answered, with noise and no "
-        "threshold, and nothing else is. Other rows are left out before anything is bounded. With them delta may be 0.",
+        "a public list of keys, or the path of a file with one per line: all of them are published, with noise and no "
+        "threshold, and no others. Rows of other keys are left out before bounding. With known keys delta may be 0.",
         None, form="PATH",
     )  # fmt: skip
     report_coverage: bool | None = argument(
@@ -248,6 +248,8 @@ class ReleaseRequest(KeyRequest):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.known_keys is None:
+            validate.check_budget(self.epsilon, self.delta)
         validate.store(self, epsilon=validate.epsilon(self.epsilon))
         self._check_bounds()
         coverage = self.report_coverage
@@ -270,8 +272,7 @@ class ReleaseRequest(KeyRequest):
         if hasattr(earlier, "keys"):
             validate.store(self, max_keys_per_unit=earlier.keys, way=earlier.after)
         if isinstance(cast(object, self.max_keys_per_unit), str) and self.max_keys_per_unit == "auto":
-            is_budget = self.epsilon >= validate.SMALLEST_EPSILON  # any other is refused later
-            validate.store(self, max_keys_per_unit="auto" if self.privacy_unit and is_budget else 1)
+            validate.store(self, max_keys_per_unit="auto" if self.privacy_unit else 1)
         elif isinstance(cast(object, self.max_keys_per_unit), str):
             raise InvalidValue("max_keys_per_unit is a text other than 'auto'. Pass 'auto', or a number such as 10.")
         else:

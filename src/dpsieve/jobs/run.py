@@ -80,9 +80,7 @@ def open_ledger(ledger: AnyLedger, note: str = "") -> Ledger | None:
     if ledger is None or isinstance(ledger, Ledger):
         return ledger
     if not isinstance(ledger, str | os.PathLike):
-        raise InvalidType(
-            f"ledger must be a dpsieve.Ledger or its path, not {type(ledger).__name__}.", argument="ledger"
-        )
+        raise InvalidType(f"ledger must be a Ledger or its path, not {type(ledger).__name__}.", argument="ledger")
     return Ledger.open(ledger)
 
 

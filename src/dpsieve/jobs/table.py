@@ -200,8 +200,8 @@ def warn_if_exchanged(key: Sequence[str], unit: Sequence[str]) -> None:
     if identity_rank(suspect) > max(map(identity_rank, unit), default=0):
         shown = repr(unit[0]) if len(unit) == 1 else repr(list(unit) or ROWS)
         warn_caller(
-            f"key={suspect!r} has the name of an identifier and would be published, and privacy_unit={shown} has not. "
-            "Exchange them if the key identifies people."
+            f"key={suspect!r} has the name of an identifier and would be published, unlike privacy_unit={shown}. "
+            "Swap them if the key identifies people."
         )
 
 

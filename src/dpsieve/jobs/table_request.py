@@ -37,9 +37,7 @@ class TableRequest(ReleaseRequest):
         if self.totals:
             self._check_totals()
         if self.rest and (self.scheme is not None or self.sample_size is not None or self.max_rows_per_key > 1):
-            raise InvalidValue(
-                "rest=True works without scheme, sample_size and max_rows_per_key. Leave out one of them."
-            )
+            raise InvalidValue("rest=True excludes scheme, sample_size and max_rows_per_key. Leave out one of them.")
 
     @cached_property
     def totals(self) -> "tuple[AnyTotal, ...]":
@@ -91,7 +89,7 @@ def parse_totals(name: str, texts: list[str] | None) -> dict[str, Any] | None:
             except ValueError:
                 column = ""
         if not column:
-            raise InvalidType(f"--{name} is not a column with two bounds. {fix}")
+            raise InvalidType(f"--{name} {text} is not a column with a lower and an upper bound. {fix}")
         if column in found:
             raise InvalidValue(f"--{name} names {column!r} twice. {fix}")
         found[column] = bounds

@@ -52,7 +52,7 @@ from dpsieve.jobs.mechanisms import (  # isort: skip
     UNSTATED, USUAL_SHARE, Choice, choose_mechanism, histogram_for, keys_seen, share_of_keys,
 )  # fmt: skip
 
-_COUNTED_IN = "at most {keys:,} of the published keys, those found most common first, once each"
+_COUNTED_IN = "at most {keys:,} of the published keys, the most common first, once each"
 
 Totals = tuple[Total, ...]
 
@@ -137,8 +137,8 @@ class _Budget:
             return now
         first, second = _cost(now, request.goal), _cost(later, request.goal)
         if first <= second:
-            return now._replace(reason=f"{now.reason}; in two steps {_described(later.mechanism, keys)}")
-        words = f"reports {_described(later.mechanism, keys)}; at once {_described(now.mechanism, keys)}"
+            return now._replace(reason=f"{now.reason}; two steps would report {_described(later.mechanism, keys)}")
+        words = f"reports {_described(later.mechanism, keys)}; one step would report {_described(now.mechanism, keys)}"
         return later._replace(reason=f"{later.reason}; it {words}")
 
 
@@ -159,7 +159,7 @@ def _cost(way: _Way, goal: str) -> float:
 
 def _described(mechanism: Mechanism, keys: int) -> str:
     half, deviation = _errors(mechanism, keys)
-    return f"a key of frequency {half:,.0f} half of the time, with noise of {deviation:,.3g} half widths on each total"
+    return f"half of the keys of frequency {half:,.0f}, with noise of {deviation:,.3g} half-widths on each total"
 
 
 def _with_epsilon(request: TableRequest, epsilon: float) -> TableRequest:
@@ -171,8 +171,6 @@ def _with_epsilon(request: TableRequest, epsilon: float) -> TableRequest:
 
 def plan_totals(request: TableRequest, table: Table | None) -> Plan[Any, Release]:
     """Return the plan of a release with totals or a rest."""
-    if request.known_keys is None:
-        check_budget(request.epsilon, request.delta)
     budget = _Budget(request)
     check_budget(budget.left, request.delta or 1e-9)
     supports_pairs = table is None or table.engine.supports_pairs

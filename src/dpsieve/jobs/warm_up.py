@@ -96,10 +96,10 @@ def _streams() -> None:
         sketch, other = MisraGries(8), MisraGries(8)
         sketch.update(items)
         other.update(items)
-        sketch.merge(other).release(epsilon=1.0, delta=1e-3)
+        sketch.merge(other).release(epsilon=1.0, delta=1e-6)
         users = UserMisraGries(8)
         users.update([items[i : i + 3] for i in range(0, len(items), 3)])
-        users.release(epsilon=1.0, delta=1e-3)
+        users.release(epsilon=1.0, delta=1e-6)
 
 
 def _vectors() -> None:
@@ -117,7 +117,7 @@ def _channels() -> None:
     from dpsieve import channels
 
     for scheme in (None, ppswor(0.05), priority(0.05), ppswor(1e-4)):
-        channels.optimal(1.0, 1e-3, scheme).release(["tea", "milk"], [400, 3])
+        channels.optimal(1.0, 1e-6, scheme).release(["tea", "milk"], [400, 3])
 
 
 PARTS: dict[str, tuple[Callable[[], None], ...]] = {

@@ -183,7 +183,7 @@ def best_noise(
 ) -> tuple[ScaledNoise, BoxGrid]:  # fmt: skip
     """Return the noise for rows in a box, and the grid on which rows are summed, from public numbers alone."""
     if (rho is None) == (epsilon is None):
-        raise InvalidValue("exactly one of rho and epsilon is the budget. Pass rho=0.5, or epsilon=1.0 with delta.")
+        raise InvalidValue("the budget must be either rho or epsilon. Pass rho=0.5, or epsilon=1.0 with delta.")
     if not isinstance(noise, str) or noise not in ("auto", *LAWS):
         raise InvalidValue(f"noise is not known. Choose one of auto, {', '.join(LAWS)}.")
     rows_per_unit = check_unit_rows(rows_per_unit)

@@ -132,10 +132,11 @@ def check_unit_rows(count: object) -> int:
     return validate.whole("rows_per_unit", count, low=1, high=MOST_ROWS_PER_UNIT, hint=hint)
 
 
-def describe_contribution(rows_per_unit: int) -> str:
-    """Return what a unit contributes, as text."""
+def describe_contribution(rows_per_unit: int, bounds: Sequence[tuple[float, float]] = ()) -> str:
+    """Return what a unit contributes, as text; bounds are stated where all columns have the same."""
     count = "one row" if rows_per_unit == 1 else f"at most {rows_per_unit:,} rows"
-    return f"{count} of numbers within public bounds"
+    limits = f"{bounds[0][0]:,g} to {bounds[0][1]:,g}" if len(set(bounds)) == 1 else "public bounds"
+    return f"{count} of numbers within {limits}"
 
 
 def _table(reader: Any, values: Floats, names: Any) -> pa.Table:

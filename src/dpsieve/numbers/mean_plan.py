@@ -79,7 +79,7 @@ class MeanPlan:
             raise InvalidValue("bound has no use for kind='binary', whose rows are in [0, 1]. Leave it out.")
         bound = validate.between("bound", 1.0 if bound is None else bound, 1e-100, 1e100, hint=hint)
         if (rho is None) == (epsilon is None):
-            raise InvalidValue("exactly one of rho and epsilon is the budget. Pass rho=0.5, or epsilon=1.0 with delta.")
+            raise InvalidValue("the budget must be either rho or epsilon. Pass rho=0.5, or epsilon=1.0 with delta.")
         return cls(n, d, bound, _MARGIN * budget_mu(rho, epsilon, delta), check_moment(p), kind)
 
     def promise(self, epsilon: float | None, delta: float | None) -> tuple[float, float]:

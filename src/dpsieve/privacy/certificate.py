@@ -45,7 +45,7 @@ class Part:
     worst: float
 
     def __str__(self) -> str:
-        promise = f"({shown(self.epsilon)}, {shown(self.delta)})"
+        promise = f"({rounded_up(self.epsilon)}, {rounded_up(self.delta)})"
         return f"{promise} for {self.scope}, {_HOW[self.method]}: {self.covers}"
 
 

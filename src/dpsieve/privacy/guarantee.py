@@ -121,15 +121,16 @@ class Guarantee(Checked, Saved):
         """Return what the guarantee means for a guess, in words.
 
         >>> Guarantee(1.0, unit="user_id").describe_odds()
-        'a guess whether one user_id is in the data that was right 50 % of the time becomes right at most 73.2 %'
+        'a guess whether one user_id is in the data is right at most 73.2 % of the time, if it was 50 % before'
         """
         what = f"whether {self.unit} is in the data" if self.neighbours == "add_remove" else f"what {self.unit} holds"
         share = min(100.0, float(rounded_up(100 * self.best_guess * (1 + 1e-15), 3)))
-        return f"a guess {what} that was right 50 % of the time becomes right at most {share:g} %"
+        return f"a guess {what} is right at most {share:g} % of the time, if it was 50 % before"
 
     def __str__(self) -> str:
         change = "is added or removed" if self.neighbours == "add_remove" else "is replaced by another"
-        name = f"({shown(self.epsilon)}, {shown(self.delta)})" if self.delta else shown(self.epsilon)
+        epsilon, delta = rounded_up(self.epsilon, 6), rounded_up(self.delta, 6)
+        name = f"({epsilon}, {delta})" if self.delta else epsilon
         return f"{name}-differential privacy when {self.unit} {change}."
 
 

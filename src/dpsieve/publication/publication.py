@@ -39,6 +39,7 @@ from dpsieve.publication.files import (
     write,
     write_file,
 )
+from dpsieve.values.keys import key_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,6 +53,7 @@ _BOUNDED = (
     "units that hold a key may be higher."
 )
 UNSAFE = "UNSAFE TO PUBLISH: drawn from a test source."
+WITHOUT_KEYS = ("estimate", "distribution", "sparse_vector")  # kinds of publications
 _ROWS = 10  # shown in a notebook
 _BATCH = 10_000  # rows held as Python objects at a time
 
@@ -178,7 +180,7 @@ class Publication(ABC):
     @property
     def _is_bounded(self) -> bool:
         """Whether there are counts, which leave out data beyond a bound per unit."""
-        return "low" in self.table.column_names and self.notes.contribution.startswith("at most")
+        return "count" in self.table.column_names and self.notes.contribution.startswith("at most")
 
     def charged_as(self, entry: int | None, purpose: str = "", date: str = "") -> Self:
         """Return the same publication with the number, the note and the day of the ledger entry that paid for it."""
@@ -213,7 +215,11 @@ class Publication(ABC):
 
     def _repr_html_(self) -> str:
         """Return the first rows, the guarantee and the certificate, for a notebook."""
-        rows = [tuple(map(shorten, row.values())) for row in plain_rows(self.first_rows(_ROWS))]
+        keys = () if self.kind in WITHOUT_KEYS else key_names(self.table.column_names)
+        rows = [
+            [shorten(value) if name in keys or isinstance(value, str) else value for name, value in row.items()]
+            for row in plain_rows(self.first_rows(_ROWS))
+        ]
         table = html_table(rows, self.table.column_names)
         more = f"<p>{len(self) - _ROWS:,} more rows</p>" if len(self) > _ROWS else ""
         more += f"<p>{escape(self.hint)}</p>" if self.hint else ""

@@ -43,7 +43,7 @@ def rank_chart(made: Publication) -> "alt.LayerChart":
     try:
         import altair as alt
     except ImportError:
-        raise InvalidValue("plot needs Altair. Run: pip install 'dpsieve[plot]'") from None
+        raise InvalidValue("plot needs Altair. Run: pip install '.[plot]' in the clone") from None
     ranks = shown_ranks(len(made))
     rows = made.table.take(pa.array(by_count(made.table)[ranks - 1]))
     names = key_names(rows.column_names)

@@ -34,7 +34,7 @@ _SEARCH_ALL = 1 << 17
 BOUNDS = ("at most", "exact")
 """What `high` is: the only bound known, or the end of an interval around the count."""
 _ADDS = re.compile(
-    r"at most ([\d,]{1,20}) (?:keys?|of the published keys, those found most common first), "
+    r"at most ([\d,]{1,20}) (?:keys?|of the published keys, (?:the|those found) most common first), "
     r"(?:once|([\d,]{1,20}) rows) each"
     r"(?:, chosen privately)?(?:; coverage is too uncertain to state)?",
     re.ASCII,
@@ -230,7 +230,7 @@ class Release(Publication):
         return int(np.argmax(found))
 
     def plot(self) -> "alt.LayerChart":
-        """Return an Altair chart of counts by rank, with the band of their intervals; `pip install 'dpsieve[plot]'`."""
+        """Return an Altair chart of counts by rank, with the band of their intervals; needs the extra `plot`."""
         from dpsieve.publication.rank_plot import rank_chart
 
         return rank_chart(self)

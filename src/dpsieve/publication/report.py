@@ -24,13 +24,13 @@ import pyarrow as pa
 
 import dpsieve
 from dpsieve.channels.channel import ReportedCounts, frequency_at
-from dpsieve.display import has_only_upper_end, printable, shorten
+from dpsieve.display import format_number, has_only_upper_end, printable, shorten
 from dpsieve.errors import InvalidValue
 from dpsieve.noise.totals import describe_rest, table_names
 from dpsieve.privacy.certificate import NOT_COVERED, Certificate
 from dpsieve.privacy.guarantee import Guarantee, rounded_up, shown
 from dpsieve.publication.files import write_file
-from dpsieve.publication.publication import UNSAFE, Publication, as_text, plain_rows
+from dpsieve.publication.publication import UNSAFE, WITHOUT_KEYS, Publication, as_text, plain_rows
 from dpsieve.publication.rank_plot import by_count, shown_ranks
 from dpsieve.publication.release import Release
 from dpsieve.values.keys import key_names
@@ -141,9 +141,10 @@ def _read_out(made: Publication) -> str:
     first = plain_rows(made.first_rows(1))[0]
     statistic = getattr(made.notes, "statistic", "")
     if statistic:
-        value, name = f"{first['value']:,.6g}", shorten(first["name"])
+        value, name = format_number(first["value"]), shorten(first["name"])
         what = f"the {name} quantile" if statistic == "quantile" else f"the {statistic} of {name}"
-        ends = "" if first.get("low") is None else f", from {first['low']:,.6g} to {first['high']:,.6g}"
+        low, high = first.get("low"), first.get("high", 0.0)
+        ends = "" if low is None else f" ({format_number(low)} to {format_number(high)} with 95 % confidence)"
         return f"Read the first row as: {what} is about {value}{ends}."
     if not isinstance(made, Release) or first.get("count") is None or "low" not in first:
         return ""
@@ -232,7 +233,7 @@ def _counts_of(made: Publication) -> str:
     """Return what the counts and intervals of a table measure."""
     if "count" not in made.table.column_names:
         return "Keys alone, without counts." if isinstance(made, Release) else ""
-    adds, of = made.notes.contribution, "the counts that the mechanism was given"
+    adds, of = made.notes.contribution, "the true counts"
     of = "the bounded count" if made.notes.coverage else f"the bounded count. A unit adds {adds}" if adds else of
     return f"Counts and 95 % intervals are of {of}."
 
@@ -253,7 +254,7 @@ def _shown_names(made: Publication) -> list[str]:
 
 
 def _key_names(made: Publication) -> list[str]:
-    keyed = made.kind not in ("estimate", "distribution", "sparse_vector")
+    keyed = made.kind not in WITHOUT_KEYS
     return key_names(made.table.column_names) if keyed else []
 
 

@@ -131,9 +131,7 @@ def is_sorted(table: pa.Table) -> bool:
 def refuse_set(keys: Any) -> Any:
     """Return the keys; raise for a set, which has no order."""
     if isinstance(keys, Set) and not isinstance(keys, KeysView):
-        raise InvalidType(
-            "keys is a set, which has no order to pair it with frequencies by. Pass a list.", argument="keys"
-        )
+        raise InvalidType("keys is a set, and has no order that matches frequencies. Pass a list.", argument="keys")
     return keys
 
 

@@ -67,9 +67,7 @@ class Format:
     def kind(self, path: Path) -> Kind:
         kind = _kind(path) if self.name is None else FORMATS[self.name]
         if self.header is not None and kind != "csv":
-            raise InvalidValue(
-                "header is for CSV files that lack their first line. Leave it out, or pass format='csv'."
-            )
+            raise InvalidValue("header is for CSV files without a header line. Leave it out, or pass format='csv'.")
         return kind
 
     def given_header(self, *, tabs: bool) -> Header | None:

@@ -124,6 +124,8 @@ def opener_of(data: Any) -> Callable[[Any], Source]:
     if any(map(is_database, data if isinstance(data, list | tuple) else [data])):
         hint = "Name one table of it, such as table='shop.orders'; for numbers, pass it as an Arrow table."
         raise InvalidValue(f"data is a database. {hint}", argument="data")
+    if _is(data, "pandas", "Series", "Index") or _is(data, "polars", "Series"):
+        raise InvalidType("data is a single column. Pass a DataFrame with all columns.", argument="data")
     for fits, opener in _OPENERS:
         if fits(data):
             return opener

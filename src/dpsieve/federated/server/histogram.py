@@ -179,9 +179,7 @@ class Histogram:
         collection: str | None = None,
     ) -> None:
         if not isinstance(plan, SampleThreshold):
-            raise InvalidType(
-                f"plan must be one of dpsieve.federated.plan, not {type(plan).__name__}.", argument="plan"
-            )
+            raise InvalidType(f"plan must be from dpsieve.federated.plan, not {type(plan).__name__}.", argument="plan")
         self.plan, promise = plan, plan.guarantee
         self.longest: int = check_longest(longest, "longest")
         self.kind: Kind = "text" if kind is None else validate.choice("kind", kind, KINDS)

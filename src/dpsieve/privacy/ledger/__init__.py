@@ -256,7 +256,7 @@ class Ledger:
         available = "nothing"
         if left:
             available = f"one release of epsilon {left.epsilon:.6g}, delta {left.delta:.3g}, by {left.rule}"
-        spent = f"epsilon {self.spent():.6g} at the budget's delta, in {len(entries):,} entries"
+        spent = f"epsilon {self.spent():.4g} at the budget's delta, entries: {len(entries):,}"
         summary = html_table([("budget", self.budget), ("spent", spent), ("left", available)])
         last = [(entry.number, entry.time, entry.words(), entry.note) for entry in entries[-_SHOWN:]]
         return f"<div>{summary}{html_table(last, ('number', 'time', 'spend', 'note')) if last else ''}</div>"
@@ -321,7 +321,7 @@ class Ledger:
                 "Pass neighbours='add_remove' where the job takes it, or create a ledger with neighbours='replace', "
                 "which takes guarantees of both kinds: dpsieve ledger create PATH --neighbours replace."
             )
-            what = "a guarantee for 'replace' says nothing about a ledger for 'add_remove'"
+            what = "this job protects against replacing a unit, and the ledger against adding or removing one"
             raise InvalidValue(f"{what}. {fix}", argument="mechanism")
         curves = checked_spends(mechanism.spends()) if isinstance(mechanism, Mechanism) else ()
         if guarantee.neighbours != self.budget.neighbours:

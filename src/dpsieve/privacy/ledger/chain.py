@@ -247,15 +247,15 @@ class Chain:
 
     def refusal(self, costs: list[Cost]) -> str:
         """Return the message for a spend, or a batch, that does not fit, with what would fit."""
-        budget = f"the budget epsilon={shown(self.budget.epsilon)}, delta={shown(self.budget.delta)}"
+        budget = f"the budget of epsilon {shown(self.budget.epsilon)}, delta {shown(self.budget.delta)}"
         spend = costs[0].spend
         delta = spend.delta if isinstance(spend, Approximate) and len(costs) == 1 else None
         left = self.remaining(delta) or self.remaining(None)
         available = "Nothing is left"
         if left:
-            available = f"At most epsilon={shown(left.epsilon)} is left at delta={shown(left.delta)}, by {left.rule}"
+            available = f"At most epsilon {shown(left.epsilon)} is left at delta {shown(left.delta)}, by {left.rule}"
         if left and delta is not None and left.delta != delta:
-            available = f"Nothing is left at delta={shown(delta)}. {available}"
+            available = f"Nothing is left at delta {shown(delta)}. {available}"
         fix = "Spend less." if left else "Ask the budget owner for more."
         numbers = ", ".join(f"{name}={value}" for name, value in spend.numbers().items())
         times = f"{spend.count:,} times " if spend.count > 1 else ""
