@@ -69,6 +69,23 @@ def test_where_most_units_hold_one_key_keys_are_found_first():
     assert sum(way.kind == "find_first" for way in drawn) > 70
 
 
+def test_many_units_with_one_key_are_counted_in_more_keys():
+    """With so many units noise is small, and units of ten keys would be missed; a bound would lose half of the keys."""
+    sizes = np.random.default_rng(5).pareto(2.2, 150_000).clip(0, 499).astype(int) + 1
+    for goal in ("auto", "counts"):
+        way = choose_way(noiseless(sizes, scale=1.0), 0.97, 1e-8, goal, KINDS)
+        assert way.kind == "find_first" and way.keys >= 10
+
+
+def test_a_long_tail_of_units_with_many_keys_is_counted_in_two_steps():
+    """Half of the units hold one key, but most pairs are of units with many, which any bound would drop."""
+    sizes = np.minimum(np.random.default_rng(5).random(60_000) ** -0.95, 1_000).astype(int)
+    assert np.median(sizes) == 1 and sizes.mean() > 4
+    for goal in ("auto", "counts"):
+        assert choose_way(noiseless(sizes, scale=1.0), 0.97, 1e-8, goal, KINDS).kind == "two_steps"
+    assert choose_way(noiseless(sizes, scale=1.0), 0.97, 1e-8, "keys", KINDS).kind == "at_once"
+
+
 def test_the_default_counts_in_two_steps_where_a_bound_costs_too_much():
     """A long tail: the bound that finds most keys drops a third of the pairs, which a reader would not expect."""
     tail = np.random.default_rng(5).lognormal(1.6, 1.2, 40_000).clip(1, 900).astype(int)

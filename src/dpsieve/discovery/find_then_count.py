@@ -46,7 +46,7 @@ from dpsieve.accounting.products import gaussian_number, largest_mu, pure_mu
 from dpsieve.codec import register
 from dpsieve.discovery.after_selection import AfterSelection
 from dpsieve.discovery.renyi import TwoRounds, two_rounds
-from dpsieve.engines.true_data import Pairs
+from dpsieve.engines.true_data import Counted, Pairs
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import Ball, ball, upper
 from dpsieve.noise.keys_per_unit import KINDS_OF_KEYS, MOST, Coverage, KeysPerUnit, units_by_size
@@ -194,12 +194,12 @@ class FindThenCount(AfterSelection, NoisyCounts):
         ranked = pairs.rank(places[np.argsort(-sums[places], kind="stable")])
         keys = self.keys or (self._choose_keys(ranked, source) if len(places) else CANDIDATES[0])
         kept = self._draw_kept(ranked, keys, source) if self.kept_epsilon else None
-        outcome = self._measure(ranked.bound(keys), keys, source)
+        outcome = self._measure(ranked.bound(keys).count_all(), keys, source)
         return Found(ranked.keys, replace(outcome, drawn={} if self.keys else {"keys": keys}), keys, kept, selected)
 
-    def _measure(self, bounded: Pairs, keys: int, source: Source) -> Outcome:
+    def _measure(self, counted: Counted, keys: int, source: Source) -> Outcome:
         """Return noisy counts of the selected keys, where units are counted in this number of them."""
-        counts = bounded.counts()
+        counts = counted.frequencies
         return Outcome(counts + rounded_gaussian(self.scale(keys), len(counts), source=source))
 
     @property
@@ -209,7 +209,7 @@ class FindThenCount(AfterSelection, NoisyCounts):
 
     def losses(self, ranked: Pairs) -> Ints:
         """Return the loss of each candidate; see the head of this module."""
-        sizes = ranked.filter(ranked.key_numbers < _HIGHEST).sizes
+        sizes = replace(ranked, amounts=None).filter(ranked.key_numbers < _HIGHEST).sizes
         units = np.bincount(sizes, minlength=1)
         over = np.arange(len(units)) - np.array(CANDIDATES)[:, None]
         return np.asarray(np.clip(over, 0, _LONGEST_LOSS) @ units)
@@ -329,13 +329,12 @@ class FindThenMeasure(FindThenCount):
     def reader(self, drawn: Drawn) -> MeasuredReader:
         return MeasuredReader(super().reader(drawn).scale, least=1)
 
-    def _measure(self, bounded: Pairs, keys: int, source: Source) -> Outcome:
-        counts, sums = bounded.counts(), bounded.sums()
-        assert sums is not None
-        moved = centred(counts, sums)
+    def _measure(self, counted: Counted, keys: int, source: Source) -> Outcome:
+        assert counted.sums is not None
+        moved = centred(counted.frequencies, counted.sums)
         scale = upper(lambda: ball(self.scale(keys)) * GRID)
         noise = rounded_gaussian(scale, moved.size, source=source).reshape(moved.shape)
-        return replace(super()._measure(bounded, keys, source), sums=moved + noise)
+        return replace(super()._measure(counted, keys, source), sums=moved + noise)
 
     @cached_property
     def _description(self) -> str:

@@ -21,12 +21,12 @@ frequency that is reported half of the time:
   drops the share 1 - m/d of these, while two steps drop those beyond the m that rank highest. A key is reported with a
   probability that rises around h, and is then counted as no less than the least count of the mechanism.
 
-**Goals.** 'keys' takes the most keys, 'counts' the least error. 'auto', the default, takes the least error among the
-ways that find 87 % of the most keys. It counts the bias of a bound twice, as no interval shows it, but takes no way
-that another one beats in keys and error. Where units typically hold one or two keys, common keys are a larger part of
-all pairs than the 30 % above, so bias counts twice for 'counts' as well. Errors that differ by 3 % are alike: of these
-ways one is taken that has about the most keys. Where bounds have errors below 0.5 % of the common counts, the one of
-these with most keys is taken.
+**Goals.** 'keys' takes the most keys, 'counts' the least error among ways that find half of the most keys, or 80 % in
+two steps, and 'auto', the default, among those that find 80 to 87 % of them. It counts the bias of a bound twice, as no
+interval shows it, but takes no way that another one beats in keys and error. Where units typically hold one or two
+keys, common keys are more than 30 % of all pairs, so there bias counts twice in every error. Errors that differ by 3 %
+are alike: of these ways one is taken that has about the most keys. Where bounds have errors below 0.5 % of the common
+counts, the one of these with most keys is taken.
 
 **Few units.** The histogram has the same noise for few units as for many, so for few of them differences are often
 noise. The dead zone in which ways are alike grows in proportion to the noise per unit; within it the bound next to 20
@@ -56,13 +56,14 @@ from dpsieve.types import Floats
 
 AT_ONCE, FIND_FIRST, TWO_STEPS = "at_once", "find_first", "two_steps"
 CANDIDATES = (1, 2, 3, 5, 7, 10, 14, 20, 30, 40, 50, 70, 100, 140, 200)
-FOUND_FIRST = (3, 5, 7)  # with 2, units of two keys would find none; with more, noise hides rare keys
+FOUND_FIRST = (3, 5, 7, 10, 14)  # with 2, units of two keys would find none; with more, noise hides rare keys
 SHARES = (0.4, 0.5, 0.6, 0.7, 0.8)  # of a unit's weight, to find keys in two steps
 _MEASURED = (1, 2, 3, 5, 10, 20, 50, 100, 200)
-_LEAST_KEYS = {AT_ONCE: 0.87, FIND_FIRST: 0.8, TWO_STEPS: 0.87}  # shares of the most keys
+_LEAST_KEYS = {"auto": {AT_ONCE: 0.84, FIND_FIRST: 0.8, TWO_STEPS: 0.87}}  # shares of the most keys
+_LEAST_KEYS["counts"] = {AT_ONCE: 0.5, FIND_FIRST: 0.5, TWO_STEPS: 0.8}
 _RARER, _STEEPER = 1.3, 1.15  # exponents of the estimated number of keys
 _WHOLE_WEIGHT, _SHALLOW = 1.05, 0.29  # of two steps; see the head of this module
-_MANY_PAIRS, _SOME_PAIRS = 250_000, 5_000  # at epsilon 1, for two steps, and to find keys first
+_MANY_PAIRS, _SEVERAL, _SOME_PAIRS = 150_000, 2.5, 5_000  # at epsilon 1, and per unit, for two steps; to find first
 _COMMON = 0.3 / np.arange(6, 106) / np.sum(1 / np.arange(6, 106))  # shares of pairs of the 100 most common keys
 _CONCAVE = 0.8
 _LAPLACE = math.sqrt(math.pi / 2)  # the deviation of a normal law with the mean error of Laplace noise of scale 1
@@ -122,12 +123,13 @@ def choose_way(
     few = typical_keys(sizes) <= FEW_KEYS
     if FIND_FIRST in kinds and few and estimate.pairs * epsilon >= _SOME_PAIRS:
         ways |= dict(estimate.find_first(halves))
-    if TWO_STEPS in kinds and not few and estimate.pairs * epsilon >= _MANY_PAIRS:
+    if TWO_STEPS in kinds and estimate.pairs >= max(_MANY_PAIRS / epsilon, _SEVERAL * estimate.number):
         ways |= dict(estimate.two_steps(most))
+    ways = {way: each for way, each in ways.items() if each.keys >= _LEAST_KEYS[goal][way.kind] * most}
+    ways = {way: each._replace(error=each.cost) for way, each in ways.items()} if few else ways
     zone = _DEAD_ZONE * estimate.noise_per_unit
-    cost = {way: each.cost if few else each.error for way, each in ways.items()}
+    cost = {way: each.error for way, each in ways.items()}
     if goal == "auto":
-        ways = {way: each for way, each in ways.items() if each.keys >= _LEAST_KEYS[way.kind] * most}
         beaten = {way for way in ways if any(ways[way].is_worse(other, zone) for other in ways.values())}
         cost = {way: each.cost for way, each in ways.items() if way not in beaten}
     exact = [way for way in ways if way.kind == AT_ONCE and ways[way].error <= _EXACT * estimate.common.mean()]
@@ -150,9 +152,9 @@ class _Estimate:
         self.epsilon, self.delta = epsilon, delta
         self.smooth_share, self.units, self.edges = sizes.smooth_share, sizes.smooth, np.array(sizes.edges, np.float64)
         self.one_key = gaussian_sigma(epsilon, delta)
-        number = max(float(self.units.sum()), 1.0)
-        self.noise_per_unit, self.pairs = sizes.scale / number, float(self.units @ self.edges)
-        self.common = np.minimum(_COMMON * self.pairs, number)  # units that hold the common keys
+        self.number = max(float(self.units.sum()), 1.0)
+        self.noise_per_unit, self.pairs = sizes.scale / self.number, float(self.units @ self.edges)
+        self.common = np.minimum(_COMMON * self.pairs, self.number)  # units that hold the common keys
         concave = self.edges**_CONCAVE
         factor = float(self.common.sum()) / max(float(self.units @ concave), 1.0)
         self.common_keys = np.minimum(concave * factor, len(_COMMON))  # of a unit at each edge
