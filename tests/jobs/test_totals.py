@@ -108,6 +108,16 @@ def test_the_better_mechanism_is_chosen_from_public_numbers():
     assert dict(ds.preview(sums={"p": "auto"}, rest=True, **BUDGET).details).keys() == {"sum of 'p'", "the rest"}
 
 
+def test_totals_in_two_steps_spend_no_more_than_half_on_finding_keys():
+    """More of it would find keys whose means are null; counts alone may spend up to 80 %."""
+    sizes = np.random.default_rng(7).lognormal(2.3, 1.0, 15_000).clip(1, 400).astype(int)
+    user = np.repeat(np.arange(len(sizes)), sizes)
+    key = np.random.default_rng(8).zipf(1.3, len(user)) % 2_000
+    table = pa.table({"user": user, "drink": key, "rating": 1 + key % 5})
+    release = ds.release(table, means={"rating": (1, 5)}, **{**BUDGET, "epsilon": 1.0, "delta": 1e-8})
+    assert release.mechanism.last.name == "find_then_measure" and release.mechanism.last.selector.share <= 0.5
+
+
 def test_one_unit_changes_few_sums_by_at_most_half_the_width():
     """Exactly, on true data: with and without a unit that adds extremes to many keys."""
     rng = np.random.default_rng(7)

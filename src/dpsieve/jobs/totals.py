@@ -52,6 +52,7 @@ from dpsieve.jobs.mechanisms import (  # isort: skip
     UNSTATED, USUAL_SHARE, Choice, choose_mechanism, histogram_for, keys_seen, share_of_keys,
 )  # fmt: skip
 
+_MOST_TO_FIND = 0.5  # of a unit's weight, where the bound is chosen: the product h s is least at 0.4 to 0.5
 _COUNTED_IN = "at most {keys:,} of the published keys, the most common first, once each"
 
 Totals = tuple[Total, ...]
@@ -275,7 +276,7 @@ def _choose_and_publish(budget: _Budget, totals: Totals, sizes: Sizes, data: Cou
     if chosen.kind == TWO_STEPS:
         pairs = read_pairs_again(data)
         with suppress(InvalidValue, NotCertified):  # by public numbers, no mechanism of this kind has the guarantee
-            later = budget.two_steps(None, totals, typical_keys(sizes), chosen.share)
+            later = budget.two_steps(None, totals, typical_keys(sizes), min(chosen.share, _MOST_TO_FIND))
             if pairs is not None:
                 return _publish(budget, later, totals, sizes, FromPairs(pairs, data.most_pairs), source)
         chosen = choose_way(sizes, budget.left, request.delta, request.goal, kinds - {TWO_STEPS}, half)
