@@ -1,8 +1,10 @@
 """What the default release is worth, beside its two goals, every fixed bound on keys per unit, and `top_k`.
 
     DPSIEVE_DATA=folder .venv/bin/python experiments/bounding.py [word of a name ...]
+    .venv/bin/python experiments/bounding.py made
 
-The folder is described in discovery_data.py; RELEASES in the environment sets the number of releases.
+The folder is described in discovery_data.py; RELEASES in the environment sets the number of releases. With `made`, sets
+are made up: log-normal, constant or Pareto numbers of keys per unit, and keys by a Zipf-Mandelbrot law.
 
 On real sets (see discovery_data.py) and on their first 500, 2,000 and 10,000 units; epsilon 1, delta 1e-8. A reader
 takes a count for the number of units that hold the key, so errors and intervals are compared with all data, not with
@@ -22,11 +24,13 @@ what bounding kept. For each set and goal:
 """
 
 import os
+import sys
 from collections import Counter
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
-from discovery_data import MORE, bounded, chosen, load
+from discovery_data import MORE, RNG, bounded, chosen, load
 from rich.console import Console
 from rich.table import Table
 
@@ -46,6 +50,43 @@ from dpsieve.types import Floats, Ints
 EPSILON, DELTA, CUTS, FIXED, TOPS = 1.0, 1e-8, (500, 2_000, 10_000, None), 3, (20, 100)
 RELEASES = int(os.environ.get("RELEASES", "15"))
 GOALS: tuple[Goal, ...] = ("auto", "keys", "counts")
+
+
+def log_normal(units: int, median: float, spread: float, most: int) -> Ints:
+    """Return numbers of keys per unit."""
+    return np.clip(np.round(median * np.exp(spread * RNG.standard_normal(units))), 1, most).astype(np.int64)
+
+
+def pareto(units: int, power: float, most: int) -> Ints:
+    """Return numbers of keys per unit with a long tail."""
+    return np.clip(np.floor(RNG.random(units) ** (-1 / power)), 1, most).astype(np.int64)
+
+
+# Sizes of units, and the keys, skew and flat head of the law of keys.
+MADE: dict[str, tuple[Callable[[], Ints], int, float, int]] = {
+    "about 3 keys": (lambda: log_normal(77_000, 3, 0.9, 600), 30_000, 1.0, 5),
+    "50 keys each": (lambda: np.full(2_000, 50), 3_000, 1.0, 10),
+    "about 15 keys": (lambda: log_normal(13_500, 15, 0.9, 2_000), 46_000, 0.9, 10),
+    "a long tail": (lambda: pareto(37_000, 1.0, 1_500), 50_000, 1.05, 3),
+    "common keys": (lambda: log_normal(60_000, 2, 0.8, 300), 8_000, 1.4, 2),
+    "wide sizes": (lambda: log_normal(8_000, 30, 1.3, 3_000), 60_000, 1.1, 20),
+    "flat keys": (lambda: log_normal(25_000, 6, 0.4, 300), 5_000, 0.7, 50),
+    "mostly one key": (lambda: pareto(150_000, 2.2, 500), 20_000, 1.1, 5),
+}
+
+
+def made_up(name: str) -> Pairs:
+    """Return a made-up set: each unit draws keys until it has as many different ones as it should."""
+    sizes, keys, skew, head = MADE[name]
+    cumulative = np.cumsum((np.arange(keys) + 1.0 + head) ** -skew)
+    units = []
+    for size in sizes():
+        drawn: dict[int, None] = {}
+        while len(drawn) < size:
+            more = np.searchsorted(cumulative, RNG.random(2 * int(size)) * cumulative[-1])
+            drawn |= dict.fromkeys(np.minimum(more, keys - 1).tolist())
+        units.append(list(drawn)[:size])
+    return Pairs.of(units)
 
 
 def request(**more: object) -> ReleaseRequest:
@@ -142,9 +183,10 @@ def main() -> None:
         "top 100",
     ):
         table.add_column(name, justify="right")
-    for name in chosen([*MORE, "Amazon Magazine"]):
-        whole = bounded(load(name))
-        for units in CUTS:
+    made = "made" in sys.argv[1:]
+    for name in MADE if made else chosen([*MORE, "Amazon Magazine"]):
+        whole = bounded(made_up(name) if made else load(name))
+        for units in [units for units in CUTS if units is None or units < len(whole.sizes)]:
             starts = whole.starts[: 1 + (units or len(whole.sizes))]
             held = Pairs(whole.keys, starts, whole.key_numbers[: starts[-1]])
             true = held.counts()

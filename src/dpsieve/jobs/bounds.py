@@ -13,9 +13,10 @@ larger bound needs more noise and reports fewer keys. There are three kinds of w
 frequency that is reported half of the time:
 
 - keys: (s^1.3 / h)^1.15, up to a constant. With a Zipf law the number of keys more frequent than h / s is inversely
-  proportional to it; the exponents are fitted, since rare keys are held by units with more keys than others. Two steps
-  with the whole weight find 1.05 times the keys of the best bound if there are many pairs, and with a share of the
-  weight h grows to share^-0.29 h, as the tables of `discovery.renyi` do for units of 8 to 20 keys.
+  proportional to it; the exponents are fitted, since rare keys are held by units with more keys than others. Where keys
+  are found first, s is the share of the weight that finds keys, to the power of 0.8. Two steps with the whole weight
+  find 1.05 times the keys of the best bound if there are many pairs, and with a share of the weight h grows to
+  share^-0.29 h, as the tables of `discovery.renyi` do for units of 8 to 20 keys.
 - error: the mean error of the 100 most common keys, if these hold 30 % of all pairs, in proportion to
   1/(rank + 5). A unit with d keys holds about d^0.8 of them, up to a factor, and at most all. So a bound m
   drops the share 1 - m/d of these, while two steps drop those beyond the m that rank highest. A key is reported with a
@@ -61,9 +62,9 @@ SHARES = (0.4, 0.5, 0.6, 0.7, 0.8)  # of a unit's weight, to find keys in two st
 _MEASURED = (1, 2, 3, 5, 10, 20, 50, 100, 200)
 _LEAST_KEYS = {"auto": {AT_ONCE: 0.84, FIND_FIRST: 0.8, TWO_STEPS: 0.87}}  # shares of the most keys
 _LEAST_KEYS["counts"] = {AT_ONCE: 0.5, FIND_FIRST: 0.5, TWO_STEPS: 0.8}
-_RARER, _STEEPER = 1.3, 1.15  # exponents of the estimated number of keys
+_RARER, _FOUND, _STEEPER = 1.3, 0.8, 1.15  # exponents of the estimated number of keys; the second to find first
 _WHOLE_WEIGHT, _SHALLOW = 1.05, 0.29  # of two steps; see the head of this module
-_MANY_PAIRS, _SEVERAL, _SOME_PAIRS = 150_000, 2.5, 5_000  # at epsilon 1, and per unit, for two steps; to find first
+_MANY_PAIRS, _SEVERAL, _SOME_PAIRS = 120_000, 2.5, 5_000  # at epsilon 1, and per unit, for two steps; to find first
 _COMMON = 0.3 / np.arange(6, 106) / np.sum(1 / np.arange(6, 106))  # shares of pairs of the 100 most common keys
 _CONCAVE = 0.8
 _LAPLACE = math.sqrt(math.pi / 2)  # the deviation of a normal law with the mean error of Laplace noise of scale 1
@@ -182,7 +183,7 @@ class _Estimate:
             unseen = 1 - float(self.units @ (self.common_keys * parts / self.edges)) / self._common_pairs
             reported = self._reported(unseen, half, 0.05)
             error = self._error(reported, _TWICE * self._dropped(keys), _LAPLACE * keys / self.epsilon)
-            yield Way(FIND_FIRST, keys), _Estimates(_keys(half / max(share, 1e-9) ** _RARER), error, error)
+            yield Way(FIND_FIRST, keys), _Estimates(_keys(half / max(share, 1e-9) ** _FOUND), error, error)
 
     def two_steps(self, most: float) -> Iterator[tuple[Way, _Estimates]]:
         """Yield two steps with every share of the weight; `most` is the largest estimate of keys of a bound."""
