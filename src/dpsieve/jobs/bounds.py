@@ -12,11 +12,10 @@ larger bound needs more noise and reports fewer keys. There are three kinds of w
 **Estimates.** Each way has two, from the histogram and public numbers. With s the share of pairs that is kept and h the
 frequency that is reported half of the time:
 
-- keys: (s^1.3 / h)^1.15, up to a constant. With a Zipf law the number of keys more frequent than h / s is inversely
-  proportional to it; the exponents are fitted, since rare keys are held by units with more keys than others. Where keys
-  are found first, s is the share of the weight that finds keys, to the power of 0.8. Two steps with the whole weight
-  find 1.05 times the keys of the best bound if there are many pairs, and with a share of the weight h grows to
-  share^-0.29 h, as the tables of `discovery.renyi` do for units of 8 to 20 keys.
+- keys: (s^1.3 / h)^1.15, up to a constant. By a Zipf law it would be s / h; the exponents are fitted, as rare keys are
+  held by units with more keys than others. To find first, s is the share of the weight for it, to the power of 0.8. Two
+  steps with the whole weight find 1.05 times the keys of the best bound if there are many pairs, and with a share of
+  the weight h grows to share^-0.29 h, as the tables of `discovery.renyi` do for units of 8 to 20 keys.
 - error: the mean error of the 100 most common keys, if these hold 30 % of all pairs, in proportion to
   1/(rank + 5). A unit with d keys holds about d^0.8 of them, up to a factor, and at most all. So a bound m
   drops the share 1 - m/d of these, while two steps drop those beyond the m that rank highest. A key is reported with a
@@ -25,13 +24,11 @@ frequency that is reported half of the time:
 **Goals.** 'keys' takes the most keys, 'counts' the least error among ways that find half of the most keys, or 80 % in
 two steps, and 'auto', the default, among those that find 80 to 87 % of them. It counts the bias of a bound twice, as no
 interval shows it, but takes no way that another one beats in keys and error. Where units typically hold one or two
-keys, common keys are more than 30 % of all pairs, so there bias counts twice in every error. Errors that differ by 3 %
-are alike: of these ways one is taken that has about the most keys. Where bounds have errors below 0.5 % of the common
-counts, the one of these with most keys is taken.
+keys, common keys are more than 30 % of all pairs, so bias counts twice in every error. Of errors within 3 %, the one
+with about the most keys is taken, as among bounds whose errors are below 0.5 % of the common counts.
 
-**Few units.** The histogram has the same noise for few units as for many, so for few of them differences are often
-noise. The dead zone in which ways are alike grows in proportion to the noise per unit; within it the bound next to 20
-is taken, and a bound rather than two steps. So repeated releases of the same data use the same or similar bounds.
+**Few units.** For few units differences are often noise of the histogram. The dead zone in which ways are alike grows
+with the noise per unit; within it the bound next to 20 is taken. So repeated releases use the same or similar bounds.
 
 Privacy. All of this is post-processing of the histogram and of public numbers.
 """
