@@ -189,7 +189,7 @@ def test_only_run_charges_a_ledger():
 
 
 def small_table():
-    pairs = [(unit, f"key {key}") for unit in range(3_000) for key in range(1 + unit % 4)]
+    pairs = [(unit, f"key {key}") for unit in range(3_000) for key in range(3 + unit % 2)]
     return pa.table({"user": [unit for unit, _ in pairs], "query": [key for _, key in pairs]})
 
 
