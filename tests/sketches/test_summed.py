@@ -11,7 +11,7 @@ from helpers.statistical import assert_follows, binomial_band
 from dpsieve.errors import DpsieveError, NotCertified
 from dpsieve.papers.thesis.bounded_merge import BoundedMerge
 from dpsieve.randomness import SystemSource
-from dpsieve.randomness.picks import distinct, uniform_integers
+from dpsieve.randomness.picks import draw_distinct, uniform_integers
 from dpsieve.sketches.summed_noise import SummedSketch
 
 
@@ -88,10 +88,10 @@ def test_few_zeros_follow_the_noise_of_each_element():
 
 def test_distinct_places():
     source = SystemSource()
-    places = distinct(5, 8, np.array([1, 2, 3]), source)
-    assert sorted(places.tolist()) == [0, 4, 5, 6, 7]
-    firsts = [int(distinct(2, 5, np.array([0]), source)[0]) for _ in range(4000)]
-    assert_follows(firsts, [1, 2, 3, 4], [0.25] * 4)
+    places = draw_distinct(5, 8, np.array([1, 2, 3], np.uint64), source)
+    assert places.tolist() == [0, 4, 5, 6, 7]
+    firsts = [int(draw_distinct(2, 5, np.array([0], np.uint64), source)[0]) for _ in range(4000)]
+    assert_follows(firsts, [1, 2, 3], [1 / 2, 1 / 3, 1 / 6])
     assert_follows(uniform_integers(40_000, 7, source), range(7), [1 / 7] * 7)
 
 

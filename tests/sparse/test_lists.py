@@ -17,7 +17,9 @@ from dpsieve.errors import DpsieveError, InvalidValue, NotCertified
 from dpsieve.privacy import DiscreteLaplace
 from dpsieve.privacy.mechanism import from_json
 from dpsieve.randomness import SystemSource
-from dpsieve.sparse.entry_list import EntryList, draw_binomial, draw_distinct, entry_list
+from dpsieve.randomness.coins import draw_binomial
+from dpsieve.randomness.picks import draw_distinct
+from dpsieve.sparse.entry_list import EntryList, entry_list
 from dpsieve.sparse.grid_noise import GridNoise, flip_coins
 
 SOURCE = SystemSource()

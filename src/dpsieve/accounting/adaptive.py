@@ -1,25 +1,17 @@
 """Exact composition of adaptively chosen uses: delta by dynamic programming over the remaining epsilon.
 
 A pair of neighbouring output distributions (P, Q) enters as the losses ln(P/Q) of outcomes drawn from P. An outcome
-that Q never gives has infinite loss; one that P never gives is omitted.
+that Q never gives has infinite loss; one that P never gives is omitted. A mechanism is used several times, each time
+with the pair that an adversary chooses who has seen all results so far. With V_m(e) the largest hockey-stick divergence
+at e, of any sign, that m uses can have,
 
-A mechanism is used several times. Each time an adversary, who has seen all results so far, chooses one of its pairs;
-whether P or Q is drawn from is the secret, the same in all uses. With V_m(e) the largest hockey-stick divergence at e,
-of any sign, that m uses can have,
+    V_0(e) = max(0, 1 - e^e),    V_(m+1)(e) = max over pairs of the sum over outcomes of P * V_m(e - ln(P/Q)).
 
-    V_0(e) = max(0, 1 - e^e),    V_(m+1)(e) = max over pairs of the sum over outcomes of P * V_m(e - ln(P/Q)),
-
-because the adversary may look at the first result and then continue with the best plan for the remaining epsilon. No
-smaller delta holds for all adaptive sequences. An outcome may be the `last` one, after which both sides draw alike;
-after an infinite loss V is 1. For pairs fixed before the first result, `accounting.products` has smaller bounds.
-
-V_m is convex in u = e^e (each term of the sum is, and so is a maximum), it falls with slope at least -1, and so
-V_m - (1 - u) only grows. So between points of a grid the chord in u is an upper bound, and beyond its ends there are
-bounds too: the result is an upper bound, exact when all losses are multiples of the grid. All terms are positive, so
-floats keep their digits, also where delta is 1e-20; a margin at the end covers rounding.
-
-Reference: J. Dong, D. Durfee and R. Rogers, "Optimal Differential Privacy Composition for Exponential Mechanisms",
-ICML 2020, who use the recursion for the exponential mechanism.
+An outcome may be the `last` one, after which both sides draw alike; after an infinite loss V is 1. Between points of a
+grid V is bounded by its chord in u = e^e, so the result is an upper bound, exact when all losses are multiples of the
+grid. All terms are positive, so floats keep their digits; a margin at the end covers rounding. For pairs fixed before
+the first result, `accounting.products` has smaller bounds. Proof:
+docs/background/composition.md#adaptively-chosen-uses.
 """
 
 import math

@@ -3,19 +3,10 @@
 Queries may depend on earlier results; the list of spends and their amounts may not, or the true cost can exceed the
 curve. All spends must share one relation of neighbours and one privacy unit, which the curve inherits. Every spend but
 zCDP and Renyi has a distribution of the privacy loss L, for a dominating pair of neighbours; losses add up, and
-
-    delta(epsilon) = E[max(0, 1 - e^(epsilon - L))].
-
-zCDP and Renyi spends, the concentrated part, have no worst pair: their divergences add up at each order, with those of
-all other spends, or enter the sum of losses as (e, d)-DP at the best point of their own curve.
-
-k mechanisms, each (epsilon0, delta0)-DP, are together (epsilon, delta)-DP for delta = leak + (1 - leak) * pure with
-leak = 1 - (1 - delta0)^k and
-
-    pure = (1 + e^epsilon0)^-k * sum over l = 0..k of C(k, l) * max(0, e^((k-l) epsilon0) - e^(epsilon + l epsilon0)),
-
-and no smaller delta holds for all such mechanisms (Kairouz, Oh and Viswanath 2015). Proofs, also for the replacement of
-a unit: docs/background/composition.md#different-spends, #replacing-a-unit, #equal-mechanisms.
+delta(epsilon) = E[max(0, 1 - e^(epsilon - L))]. zCDP and Renyi spends, the concentrated part, have no worst pair: their
+divergences add up at each order, with those of all other spends, or enter the sum of losses as (e, d)-DP at the best
+point of their own curve. k equal mechanisms compose optimally (Kairouz, Oh and Viswanath 2015). Proofs, also for the
+replacement of a unit: docs/background/composition.md#different-spends, #replacing-a-unit, #equal-mechanisms.
 """
 
 import math

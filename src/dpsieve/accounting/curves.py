@@ -1,27 +1,20 @@
 """Curves of Gaussian noise, of zero-concentrated and of Renyi differential privacy, as tight as is known.
 
 **Gaussian noise.** One mechanism adds N(0, sigma^2) to each coordinate of a vector whose L2 distance between neighbours
-is at most `sensitivity`; `count` of them may be chosen adaptively. The relation of neighbours is the one in which the
-sensitivity was measured. With mu = sqrt(count) * sensitivity / sigma and Phi the standard normal distribution function,
-all together are (epsilon, delta)-DP if and only if
+is at most `sensitivity`; `count` of them may be chosen adaptively. With mu = sqrt(count) * sensitivity / sigma and Phi
+the standard normal distribution function, all together are (epsilon, delta)-DP if and only if
 
-    delta >= Phi(mu/2 - epsilon/mu) - e^epsilon * Phi(-mu/2 - epsilon/mu)
+    delta >= Phi(mu/2 - epsilon/mu) - e^epsilon * Phi(-mu/2 - epsilon/mu).
 
-(B. Balle and Y.-X. Wang, "Improving the Gaussian Mechanism for Differential Privacy", ICML 2018, Theorem 8; the mu add
-in squares: J. Dong, A. Roth and W. Su, "Gaussian Differential Privacy", 2022). The formula is for real-valued noise;
-samplers must be shown to follow it.
+The formula is for real-valued noise; samplers must be shown to follow it.
 
 **Renyi and zCDP.** A mechanism is (order, tau)-Renyi private if for every pair of neighbours, in both directions, the
-Renyi divergence of this order of its outputs is at most tau. The taus of an adaptive sequence at one order add up, for
-the relation of neighbours that they share. With a = order > 1, the mechanism is (epsilon, delta)-DP with
+Renyi divergence of this order of its outputs is at most tau; rho-zCDP means tau = rho * a for every order a > 1. The
+taus of an adaptive sequence at one order add up. With a = order it is (epsilon, delta)-DP with
 
-    delta = e^((a - 1) * (tau - epsilon)) / (a - 1) * (1 - 1/a)^a.
+    delta = e^((a - 1) * (tau - epsilon)) / (a - 1) * (1 - 1/a)^a,
 
-It is rho-zCDP if tau = rho * a holds for every order a > 1. Every a gives a true statement, so a is optimised in floats
-and the formula is then rounded up. References: B. Balle, G. Barthe, M. Gaboardi, J. Hsu and T. Sato, "Hypothesis
-Testing Interpretations and Renyi Differential Privacy", AISTATS 2020, Theorem 21; C. Canonne, G. Kamath and T. Steinke,
-"The Discrete Gaussian for Differential Privacy", NeurIPS 2020, Proposition 12 and Corollary 13; M. Bun and T. Steinke,
-"Concentrated Differential Privacy", TCC 2016.
+optimised over a in floats and then rounded up. References: docs/background/composition.md#curves.
 """
 
 import math
@@ -181,11 +174,7 @@ def renyi_tau(order: float, epsilon: float, delta: float) -> float:
 def range_divergence(order: float, epsilon: float) -> Ball:
     """Return the largest Renyi divergence of a pair whose losses lie in an interval of length epsilon > 0, as a ball.
 
-    Let the losses be from ln s - e to ln s. The ratio P/Q has mean 1 under Q, so by convexity the divergence is
-    largest with both ends alone: loss ln s with probability (1 - s c)/(1 - c) under P, else ln s - e, with c = exp(-e)
-    and s from 1 to 1/c (Dong, Durfee and Rogers 2020). With a = order it is ln(m(s))/(a - 1) for
-    m(s) = s^(a-1) ((1 - c^a) - s (c - c^a))/(1 - c), largest at s = (a - 1)(1 - c^a)/(a (c - c^a)), which lies between,
-    by Bernoulli's inequality. Exchanging P and Q turns s into 1/(s c), so both directions are covered.
+    Proof: docs/background/composition.md#kinds-of-spends.
     """
     a, e = ball(order), ball(epsilon)
     whole, reduced = -(-a * e).expm1(), -((1 - a) * e).expm1()  # 1 - c^a and 1 - c^(a-1)

@@ -1,15 +1,14 @@
 """Picks by the exponential mechanism, where one unit changes every count by at most 1, all in the same direction.
 
-A pick draws item i with probability proportional to e^(e0 * count_i). A unit with the items of a set S multiplies their
-weights by e^e0. In either direction the pair of distributions is, for some s in [1, e^e0] and with c = e^-e0,
+A pick draws item i with probability proportional to e^(e0 * count_i). In either direction the pair of distributions is,
+for some s in [1, e^e0] and with c = e^-e0,
 
     loss ln s          with probability (1 - s c) / (1 - c),
     loss ln s - e0     with probability c (s - 1) / (1 - c).
 
-The pick is e0-bounded-range (Durfee and Rogers 2019), half the range of (e0, 0)-privacy. Three accounts: the closed
-form of Gillenwater, Joseph, Munoz and Ribero (2022), Lemma 4.2, in `lemma_epsilon`; Renyi divergences, which add up at
-one order; and the exact adaptive composition (`accounting.adaptive`), for which finitely many pairs cover the whole
-range of s (docs/background/composition.md#picks), as a delta or as a law of losses.
+Three accounts: the closed form of Gillenwater, Joseph, Munoz and Ribero (2022), Lemma 4.2, in `lemma_epsilon`; Renyi
+divergences, which add up at one order; and the exact adaptive composition (`accounting.adaptive`), for which finitely
+many pairs cover the range of s, as a delta or as a law of losses. Proof: docs/background/composition.md#picks.
 
 `hitting_delta`, `hitting_law` and `hitting_renyi` are for picks after which a unit is gone once one of its items is
 picked (see `discovery.picks`): inside S both sides draw alike from then on, so that outcome is the last one.
@@ -135,9 +134,7 @@ def hitting_epsilon(epsilon: float, delta: float, k: int) -> float:
 def hitting_renyi(order: float, each_epsilon: float, k: int) -> float:
     """Return the Renyi divergence of k picks that remove hit units, rounded up.
 
-    With R_0 = 1 the exponential moments follow R_(m+1) = max over s of
-    s^(a-1) ((R_m - c^a) - s c (R_m - c^(a-1))) / (1 - c) from without to with, and the same with 1 - c^a R_m and
-    1 - c^(a-1) R_m in the other direction; k times the cost of one pick is a bound as well.
+    By exponential moments, or k times the cost of one pick: docs/background/composition.md#picks.
 
     >>> round(hitting_renyi(16.0, 0.05, 200), 4), round(picks_renyi(16.0, 0.05, 200), 4)
     (0.0424, 0.9917)

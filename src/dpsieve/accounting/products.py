@@ -4,16 +4,12 @@ The m keys of a unit are m pairs (P, Q), of any kinds: P reports with probabilit
 number with Gaussian noise whose means differ by `shift` deviations. With M_j(z) = E_P[e^(z loss)] for pair j, any power
 a > 0 and c^2 = a (a + 1), delta of every product is at most the largest of the numbers, one for each kind j,
 
-    B_j = e^(-a epsilon) / (2 c) * E|M_j(a + i T)|^m,    T a Cauchy variable of scale c:
+    B_j = e^(-a epsilon) / (2 c) * E|M_j(a + i T)|^m,    T a Cauchy variable of scale c.
 
-delta is a Laplace integral of M_1 ... M_m, whose kernel is at most the density of T, and Hoelder's inequality bounds
-the mean of the product by that of equal pairs. A part of an outcome of P may be declared a leak.
-
-In three stages, a mu-Gaussian private mechanism may come first and decide which pairs follow, and a mechanism whose
-loss is dominated by one law may come last. Then delta is at most the `exposure` of two numbers, leak and rest, that
-bound leaks and the B of all pairs and of the law, in parts of a unit's weight.
-
-Proofs: docs/background/composition.md#products-of-pairs, #stages.
+A part of an outcome of P may be declared a leak. In three stages, a mu-Gaussian private mechanism may come first and
+decide which pairs follow, and a mechanism whose loss is dominated by one law may come last: delta is then at most the
+`exposure` of two numbers, leak and rest, that bound leaks and the B of all pairs and of the law, in parts of a unit's
+weight. Proofs: docs/background/composition.md#products-of-pairs, #stages.
 """
 
 import math
@@ -124,9 +120,8 @@ def largest_mu(rest: float, share: float, epsilon: float, power: float) -> float
 def pure_mu(loss_range: float) -> float:
     """Return a mu, rounded up, such that every pair whose losses lie in a range of this length is mu-Gaussian private.
 
-    Such a pair is no easier to distinguish than two coins p, q whose log-odds differ by the range, and these than two
-    Gaussians of distance ndtri(p) - ndtri(q). With p = expit(x) that is largest where p = 1 - q: ndtri(expit(x)) is odd
-    and concave for x > 0. (epsilon, 0)-privacy has the range 2 epsilon, a pick of monotone scores the range epsilon.
+    (epsilon, 0)-privacy has the range 2 epsilon, a pick of monotone scores the range epsilon. Proof:
+    docs/background/composition.md#kinds-of-spends.
     """
     return 2 * float(ndtri(expit(loss_range / 2))) * (1 + _MARGIN)
 
@@ -147,9 +142,7 @@ class LossLaw(NamedTuple):
     def of_curve(cls, low: int, grid: float, deltas: Floats, beyond: float = 0.0) -> "LossLaw":
         """Return a law whose curve is nowhere below one with these deltas at low, low + 1, ... times the grid.
 
-        The curve of a mechanism is convex in u = e^epsilon and 1 at u = 0, so its chords are upper bounds. The lower
-        hull of the points is convex, and the changes of its slope are masses over u. Beyond the last point the curve
-        is at most its last value, which is the leak.
+        See docs/background/composition.md#laws-of-curves.
         """
         u = np.append(0.0, np.exp(np.arange(low, low + len(deltas)) * grid))
         v = np.append(1.0, np.minimum.accumulate(deltas))
@@ -173,9 +166,7 @@ class LossLaw(NamedTuple):
     def number(self, share: float, epsilon: float, power: float) -> float:
         """Return B of this law with this share of the weight, rounded up.
 
-        The transform has the period 2 pi / grid, modulo which T has a wrapped Cauchy density. At the frequencies of a
-        discrete Fourier transform the transform is exact; half a step away it is larger by at most half a step times
-        the largest slope.
+        How the transform is bounded: docs/background/composition.md#laws-of-curves.
         """
         c, size = math.sqrt(power * (power + 1)), 1 << max(_FREQUENCIES, (4 * len(self.masses)).bit_length())
         weights = self.masses * np.exp(power * self.losses)
@@ -213,10 +204,9 @@ def raised_by_range(loss_range: float, steepness: float) -> float:
     """Return the factor by which a choice of this loss range raises the delta of what follows.
 
     A mechanism has the steepness A at (epsilon, delta) if its curve is at most delta from epsilon on and at most
-    delta e^(A t) at epsilon - t, for all t >= 0. Let every mechanism that can be chosen have it. A pair of losses in
-    [t - r, t] is dominated by the two outcomes t and t - r, of which t has the probability
-    p(t) = (1 - e^(t - r)) / (1 - e^-r) under P. So both together have at most delta times the largest, over t in
-    [0, r], of p(t) e^(A t) + 1 - p(t). In each cell of t, p is taken at its left end and the power at its right one.
+    delta e^(A t) at epsilon - t, for all t >= 0. Every mechanism that can be chosen must have it. In each cell of t,
+    the probability is taken at its left end and the power at its right one. Proof:
+    docs/background/composition.md#a-choice-of-small-range.
     """
     ends = np.linspace(0.0, loss_range, _CELLS + 1)
     chance = np.expm1(ends[:-1] - loss_range) / math.expm1(-loss_range)

@@ -1,17 +1,7 @@
 """Spends: which mechanism ran and how often, as values that are checked, compared, stored and composed.
 
-A spend answers for itself: its kind defines the bounds on one run that ledgers and `Composition` add up. At the order
-a > 1 the Renyi divergence of one run is at most
-
-    a rho                                         for rho-zCDP,
-    a mu^2 / 2                                    for Gaussian noise, with mu = sensitivity / sigma,
-    ln(cosh((a - 1/2) e) / cosh(e / 2)) / (a - 1) for (e, 0)-DP: randomised response, the worst case,
-    `range_divergence(a, e)`                      for a loss of range e,
-    ln(E e^((a - 1) L)) / (a - 1)                 for discrete Laplace noise, whose loss L is
-                                                  (s - 2j)/b with probability r^j (1 - r)/(1 + r), 0 < j < s,
-
-and for a list of orders and taus at most a straight line of (a - 1) tau. Gaussian noise of mu = e sqrt(2 pi) / 4
-dominates a loss of range e, which is e^2/8-zCDP. Proofs: docs/background/composition.md#kinds-of-spends.
+A spend answers for itself: its kind defines the bounds on one run that ledgers and `Composition` add up. Formulas and
+proofs: docs/background/composition.md#kinds-of-spends.
 """
 
 import math

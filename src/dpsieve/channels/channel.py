@@ -229,7 +229,6 @@ class Channel(ReportedCounts):
 
     @property
     def table_rows(self) -> int | None:
-        """How many rows the kernel will check, where rows are computed one by one."""
         return self.rows.table_rows
 
     def delta(self, epsilon: float, neighbours: Neighbours = "add_remove") -> float:

@@ -2,9 +2,8 @@
 
 A mechanism sees max(0, n - shift) in place of each count n, where shift = (min_units - 1) * max_rows is the largest
 count that fewer units can make, and what it reports is read as n again. So row n is row n - shift of the mechanism,
-moved up by shift, and rows 0 to shift are 'nothing'. The map does not decrease and moves two counts no further apart,
-so neighbours are mapped to neighbours, or to equal counts, and the guarantee is that of the mechanism. Whatever is best
-without a floor is best with one, `shift` higher. Proofs: docs/background/rows.md#a-hard-floor.
+moved up by shift, and rows 0 to shift are 'nothing'. The guarantee is that of the mechanism. Proofs:
+docs/background/rows.md#a-hard-floor.
 """
 
 from dataclasses import KW_ONLY, dataclass, replace
@@ -44,11 +43,9 @@ class FlooredLaw(TokenLaw):
         return self.shift * self.resolution
 
     def reported(self, frequencies: Ints) -> Floats:
-        """Return the probability of a report for each frequency."""
         return np.where(frequencies > self.shift, self.law.reported(self._moved(frequencies)), 0.0)
 
     def withheld(self, frequencies: Ints) -> Floats:
-        """Return the probability of 'nothing' for each frequency, to full relative precision."""
         return np.where(frequencies > self.shift, self.law.withheld(self._moved(frequencies)), 1.0)
 
     def cell_edges(self, low: int, high: int) -> Ints:
@@ -59,7 +56,6 @@ class FlooredLaw(TokenLaw):
         return above if low >= self.shift else np.append(low * self.resolution, above)
 
     def cell_probabilities(self, frequencies: Ints, edges: Ints) -> Floats:
-        """Return the probability of each cell under each frequency; see `TokenLaw.cell_probabilities`."""
         above = np.flatnonzero(edges >= self._tokens)
         mass = np.zeros((len(frequencies), len(edges) - 1))
         some = np.flatnonzero(frequencies > self.shift)
@@ -69,12 +65,10 @@ class FlooredLaw(TokenLaw):
         return mass
 
     def likeliest(self, tokens: Ints) -> tuple[Ints, Floats]:
-        """Return the likeliest frequency of each token, and its probability there; zero if no row has the token."""
         frequencies, probability = self.law.likeliest(np.maximum(tokens - self._tokens, 1))
         return frequencies + self.shift, np.where(tokens > self._tokens, probability, 0.0)
 
     def interval(self, tokens: Ints, level: float) -> tuple[Ints, Ints]:
-        """Return the confidence interval of each token; given a report, its coverage is at least `level`."""
         low, high = self.law.interval(np.maximum(tokens - self._tokens, 1), level)
         return low + self.shift, high + self.shift
 
@@ -93,7 +87,7 @@ class FlooredLaw(TokenLaw):
 def floored(mechanism: ReportedCounts, min_units: int) -> ReportedCounts:
     """Return a mechanism that reports as this one does, but no key of fewer than `min_units` units.
 
-    The guarantee is that of the mechanism, for the same neighbours; see the head of this module.
+    The guarantee is that of the mechanism, for the same neighbours.
 
     >>> from dpsieve.channels.unknown_keys import optimal
     >>> channel = floored(optimal(1.0, 1e-8), 10)
@@ -108,7 +102,7 @@ def floored(mechanism: ReportedCounts, min_units: int) -> ReportedCounts:
 @register("floored")
 @dataclass(frozen=True, repr=False)
 class Floored(ReportedCounts):
-    """See `floored`, and the head of this module for the proof.
+    """See `floored`.
 
     Attributes:
         mechanism: reports keys and counts, without a floor and without a scheme.
@@ -145,27 +139,22 @@ class Floored(ReportedCounts):
 
     @property
     def contribution(self) -> Contribution:
-        """What one unit may add."""
         return self.mechanism.contribution
 
     @cached_property
     def rows(self) -> FlooredLaw:
-        """The rows of the mechanism, moved up."""
         return FlooredLaw(self.mechanism.rows, self.shift)
 
     @property
     def each_key(self) -> Guarantee:
-        """The promise for one key of a unit."""
         return self.mechanism.each_key
 
     @property
     def table_rows(self) -> int | None:
-        """How many rows the kernel will check, where rows are computed one by one."""
         return self.mechanism.table_rows
 
     @property
     def least_count(self) -> int:
-        """The least count of a key that it reports."""
         return self.shift + 1
 
     def __repr__(self) -> str:

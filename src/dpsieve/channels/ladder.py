@@ -201,7 +201,6 @@ class LadderRows(SampledRows):
         return StepRows(steps, self.resolution, spread, self.scheme, before=before, ahead=self._ahead, settle=spread)
 
     def block(self, first: int, count: int) -> Block:
-        """Return consecutive rows over shared cells."""
         rows = list(self.single_rows(np.arange(first, first + count)))
         edges = np.unique(np.concatenate([row.edges for row in rows]))
         high, low = np.zeros((2, count, len(edges) - 1), np.uint64)
@@ -237,7 +236,6 @@ class LadderRows(SampledRows):
         return edges[(edges >= low * parts) & (edges <= high * parts)]
 
     def likeliest(self, tokens: Ints) -> tuple[Ints, Floats]:
-        """Return the likeliest frequency of each token, and its probability there."""
         frequencies, chance = likeliest_on_ladder(self._table, tokens)
         reached = tokens > (self._ahead + self._end - self.spread) * self.resolution
         if self._last_row > self._end and reached.any():

@@ -6,16 +6,12 @@ q / (1 + height), and never decrease. Where stairs would be shorter than the row
 is its own stair, without loss. The last stair begins where 1 - q is `end`: closer to one, 'nothing' would have little
 more mass than a token.
 
-**Places** are those of the corrected Algorithm 5 on whole tokens, with constant work per row. For a smooth scheme each
-token of the optimal channel grows by e^epsilon per row until the place c passes it, then shrinks by e^-epsilon per row,
-and vanishes when b passes it; c and b only move up (see `privacy.ladder_kernel` for the resulting table).
-The reported mass of a row gives c; the guarantee does not depend on these floats, as the kernel checks the places with
-integers. Rows with the same target become shifts of each other, and are repeated until the next stair begins.
-How: docs/background/channels.md#rows-of-a-ladder.
+**Places** are those of the corrected Algorithm 5 on whole tokens, with constant work per row (see
+`privacy.ladder_kernel` for the resulting table). The guarantee does not depend on these floats, as the kernel checks
+the places with integers. How: docs/background/channels.md#rows-of-a-ladder.
 
-**Windows.** Adjacent rows have nearly the same shape, so a row reuses the window of the previous row if that still
-holds the level, and exceeds it by at most a fiftieth of the allowed miss. So most rows cost one walk over the cells of
-a window.
+**Windows.** A row reuses the window of the previous row if that still holds the level, and exceeds it by at most a
+fiftieth of the allowed miss. So most rows cost one walk over the cells of a window.
 """
 
 import math

@@ -194,7 +194,6 @@ class LagRows(Rows):
 
     @cached_property
     def last(self) -> int:  # type: ignore[override]
-        """The frequency from which on every row is the previous one shifted up by one unit."""
         return len(self.totals[0]) - 1
 
     @cached_property
@@ -212,7 +211,6 @@ class LagRows(Rows):
 
     @cached_property
     def spread(self) -> int:  # type: ignore[override]
-        """See `TokenLaw.spread`."""
         return -(-max(self.lag.edges[-1], -self.lag.edges[0]) // self.resolution)
 
     def block(self, first: int, count: int) -> Block:
@@ -264,12 +262,10 @@ class LagRows(Rows):
         return np.append((units[:, None] + offsets).ravel(), high * self.resolution)
 
     def cell_probabilities(self, frequencies: Ints, edges: Ints) -> Floats:
-        """Return the probability of each cell between edges under each frequency; see `TokenLaw.cell_probabilities`."""
         lags = frequencies[:, None] * self.resolution - edges[1:]
         return np.where(edges[1:] > 0, self.mass_at(lags), 0.0) * np.diff(edges)
 
     def likeliest(self, tokens: Ints) -> tuple[Ints, Floats]:
-        """Return the likeliest frequency of each token, and its probability there."""
         place = -tokens % self.resolution
         kind = np.searchsorted(self._peaks[0], place, side="right") - 1
         frequencies: Ints = np.maximum((tokens + place) // self.resolution + self._peaks[1][kind], 1)

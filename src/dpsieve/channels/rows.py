@@ -169,7 +169,6 @@ class Rows(WindowedLaw):
         return fraction(~high, ~low) + 2.0**-128
 
     def cell_edges(self, low: int, high: int) -> Ints:
-        """Return token edges between which every row is even; see `TokenLaw.cell_edges`."""
         ends = np.array([low, high]) * self.resolution
         edges = [ends]
         for _, block in self.pieces(max(1, low - self.spread), max(1, high + self.spread)):
@@ -177,7 +176,6 @@ class Rows(WindowedLaw):
         return np.unique(np.concatenate(edges))
 
     def cell_probabilities(self, frequencies: Ints, edges: Ints) -> Floats:
-        """Return the probability of each cell under each frequency; see `TokenLaw.cell_probabilities`."""
         values, place = np.unique(frequencies, return_inverse=True)
         probabilities = np.zeros((len(values), len(edges) - 1))
         for k, row in enumerate(self.single_rows(values)):
@@ -203,7 +201,6 @@ class Rows(WindowedLaw):
         return frequency[place] + shift, best[place]
 
     def interval(self, tokens: Ints, level: float) -> tuple[Ints, Ints]:
-        """Return the confidence interval of each token; see `Windows`."""
         if self.last is not None and self.last <= self.longest:
             return self._all_windows(level).interval(tokens)
         return super().interval(tokens, level)

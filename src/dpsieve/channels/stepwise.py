@@ -148,7 +148,6 @@ class StepRows(SampledRows):
         return Block(edges + 1, *blocks.lay_over(rows.starts, rows.left, rows.right, rows.high, rows.low, edges))
 
     def likeliest(self, tokens: Ints) -> tuple[Ints, Floats]:
-        """Return the likeliest frequency of each token, and its probability there."""
         shift = np.maximum(0, (tokens - self.last * self.resolution - 1) // self.resolution)
         values, place = np.unique(tokens - shift * self.resolution, return_inverse=True)
         best, frequency = np.zeros(len(values)), np.ones(len(values), np.int64)

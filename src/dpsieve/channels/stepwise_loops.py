@@ -154,16 +154,6 @@ def _narrowest(left, right, density, need):
 
 
 @jit()
-def decaying_sums(terms, decay, start):
-    """Return s_0 = start, s_1, ..., with s_(k+1) = terms[k] + decay[k] s_k."""
-    sums = np.empty(len(terms) + 1)
-    sums[0] = start
-    for k in range(len(terms)):
-        sums[k + 1] = terms[k] + decay[k] * sums[k]
-    return sums
-
-
-@jit()
 def interval_ends(tokens, reach, starts, first, nearest, farthest, parts, low, high):
     """Fill the lowest and the highest frequency, up to its reach, whose window holds each token.
 

@@ -144,7 +144,6 @@ class RowsOfUnits(UnknownKeysChannel):
 
     @cached_property
     def rows(self) -> Rows:
-        """The rows of a lag that is spread over the rows of a unit."""
         return LagRows(1, self._lag, step=self.max_rows)
 
     def _lag(self) -> Lag:
@@ -161,39 +160,27 @@ def _units(epsilon: float, delta: float) -> int:
     return math.ceil(3 / epsilon * math.log1p(math.expm1(epsilon) / delta)) + 4
 
 
-@dataclass(frozen=True)
-class LaplaceCut:
-    """Where a stability histogram cuts: report when frequency + Lap(1/epsilon) >= T = 1 + ln(1/(2 delta)) / epsilon.
+def stability_lag(epsilon: float, delta: float, *, paper: bool) -> Lag:
+    """Return the lag of frequency + Lap(1/epsilon) >= T: token s stands for noisy values in [T + s - 1, T + s).
 
-    The paper's T = 1 + ln(1/delta) / epsilon reports a key of frequency one with probability delta / 2 only. Parameters
-    are tightened (see `channels.rows`): `rate` is that of the noise, `above` the least integer above the threshold.
+    So no report is lost. Masses are rounded down; tails below 2^-128 go to 'nothing'.
     """
+    with precision(_BITS):
+        e, half = laplace_threshold(epsilon, delta, paper=paper)
+        first = -math.ceil(128 * math.log(2) / epsilon)
+        last = math.ceil(float(half)) + 1 - first
+        sums = [laplace_cdf(half + 1 - lag, e) for lag in range(first, last + 2)]
+        return trim_lag(first, [max(0, floor_bounds((a - b) * ONE)[0]) for a, b in pairwise(sums)])
 
-    rate: float
-    threshold: float
-    above: int
-    lag: Lag
 
-    @classmethod
-    def of(cls, epsilon: float, delta: float, *, paper: bool, split: bool = False) -> "LaplaceCut":
-        """Return the cut and its lag: token s stands for noisy values in [T + s - 1, T + s), so no report is lost.
+def laplace_threshold(epsilon: float, delta: float, *, paper: bool) -> tuple[arb, arb]:
+    """Return the tightened epsilon (see `channels.rows`) and T - 1, for T = 1 + ln(1/(2 delta)) / epsilon.
 
-        With `split` there are two tokens per unit, 2s - 1 below and 2s above the whole number in that range. Masses are
-        rounded down; tails below 2^-128 go to 'nothing'.
-        """
-        with precision(_BITS):
-            steps = Steps(epsilon, delta)
-            e = (arb(steps.factor) / arb(2) ** 192).log()
-            d = arb(steps.delta) / arb(2) ** 128
-            half = -((d if paper else 2 * d).log()) / e  # T - 1
-            above = floor_bounds(half)[0] + 2
-            first = -math.ceil(128 * math.log(2) / epsilon)
-            last = math.ceil(float(half)) + 1 - first
-            ends = [end - lag for lag in range(first, last + 2) for end in ([half + 1, arb(above - 1)][: 1 + split])]
-            sums = [_laplace_cdf(end, e) for end in ends]
-            masses = [max(0, floor_bounds((a - b) * ONE)[0]) for a, b in pairwise(sums)]
-            lag = trim_lag(first * (1 + split), masses)
-            return cls(float(e), float(half) + 1, above, lag)
+    The paper's T = 1 + ln(1/delta) / epsilon reports a key of frequency one with probability delta / 2 only.
+    """
+    steps = Steps(epsilon, delta)
+    e, d = (arb(steps.factor) / arb(2) ** 192).log(), arb(steps.delta) / arb(2) ** 128
+    return e, -((d if paper else 2 * d).log()) / e
 
 
 def geometric_lag(epsilon: float, delta: float) -> Lag:
@@ -211,7 +198,7 @@ def geometric_lag(epsilon: float, delta: float) -> Lag:
         return trim_lag(0, masses)
 
 
-def _laplace_cdf(x: arb, e: arb) -> arb:
+def laplace_cdf(x: arb, e: arb) -> arb:
     """Enclose P[Lap(1/e) < x], from the side that keeps the digits of a difference."""
     return (e * x).exp() / 2 if x < 0 else 1 - (-e * x).exp() / 2
 
@@ -266,14 +253,8 @@ class Stability(UnknownKeysChannel):
         check_threshold_kind(self.threshold, self.delta_)
 
     @cached_property
-    def cut(self) -> LaplaceCut:
-        """The noise and the threshold."""
-        return LaplaceCut.of(self.epsilon, self.delta_, paper=self.threshold == "paper")
-
-    @cached_property
     def rows(self) -> LagRows:
-        """The rows of a lag."""
-        return LagRows(1, lambda: self.cut.lag)
+        return LagRows(1, lambda: stability_lag(self.epsilon, self.delta_, paper=self.threshold == "paper"))
 
 
 @register("truncated_geometric")
@@ -283,5 +264,4 @@ class TruncatedGeometric(UnknownKeysChannel):
 
     @cached_property
     def rows(self) -> LagRows:
-        """The rows of a lag."""
         return LagRows(1, lambda: geometric_lag(self.epsilon, self.delta_))

@@ -2,13 +2,10 @@
 
 **Intervals of few terms.** An estimate is the sum of w_k T_k, and each T_k has an error D_k, all independent. If
 P[sum of w_k D_k > u] <= tail, the true sum is at least the estimate minus u, except with this probability; the upper
-end has -D_k in place of D_k. `ErrorLaw` holds a law for both directions. A law may stand for several at once: one whose
-distribution function is nowhere above theirs is no less likely to exceed any point, and so is the sum of such laws.
-
-Laws are on whole multiples of a unit. Where the units of all terms agree, their convolution is exact. Otherwise each
-error is rounded up to a common grid, which widens the interval by at most 1/16 of a standard deviation. Mass that a law
-leaves out counts as an error larger than all others. Convolutions by fast Fourier transforms are right to about 1e-15;
-the tail is reduced by 1e-10 for that.
+end has -D_k in place of D_k. `ErrorLaw` holds a law for both directions, on whole multiples of a unit. Where the units
+of all terms agree, their convolution is exact; otherwise errors are rounded up to a common grid. Convolutions by fast
+Fourier transforms are right to about 1e-15; the tail is reduced by 1e-10 for that. How:
+docs/background/estimation.md#how-intervals-of-sums-are-made.
 """
 
 import math

@@ -129,12 +129,8 @@ def gaussian(
 class Gaussian(UnknownKeys):
     """See `gaussian`. Tokens are drawn from integer rows; the kernel checks one key, the formula a whole unit.
 
-    Its spends: a unit holds C keys, j of which no other unit holds. The output has two independent parts: whether these
-    j are reported, and the noisy counts of the others, a Gaussian vector whose mean moves by sqrt(C - j) at most. The
-    first pair is 'nothing' against a report with probability d_j = 1 - Phi(gap/sigma)^j. In either order it is
-    dominated, at every epsilon, by a mechanism that leaks everything with probability d_j, hence by that for d_C; the
-    Gaussian is dominated by that of sqrt(C). So every pair of neighbours is dominated by the composition of
-    (0, d_C)-privacy and a Gaussian of sqrt(C).
+    Its spends, for C keys: (0, d_C)-privacy with d_C = 1 - Phi(gap/sigma)^C, and a Gaussian of sqrt(C). Proof:
+    docs/background/composition.md#kinds-of-spends.
     """
 
     max_keys: Annotated[int, check_max_keys]
@@ -158,7 +154,6 @@ class Gaussian(UnknownKeys):
 
     @cached_property
     def rows(self) -> GaussianRows:
-        """The rows of a lag."""
         return GaussianRows(self.sigma, self.threshold, self.max_rows)
 
     @property

@@ -1,27 +1,14 @@
 """Counts and totals of keys in one draw: noise on the count and on the centred sums together, and a threshold.
 
 A unit that holds a key adds 1 to its count and a number from -1 to 1, in half widths of the bounds, to each of k
-centred sums (`noise.totals`). So the vector of the count and the sums moves by a point of the cube [-1, 1]^(k+1), and
-every such point is possible, up to the sign of the count. Noise with P[z] proportional to e^(-epsilon max |z_i|) makes
-the vector epsilon-private: the K-norm mechanism of the cube (Hardt and Talwar 2010), on a grid of 1/G
-(`randomness.noise`). For a count and one sum its standard deviation is 2/epsilon on both; Laplace noise on each of them
-with half of epsilon has 2.83/epsilon. It is the same as Laplace noise with all of epsilon on the two parts into which
-the sum divides the count.
+centred sums (`noise.totals`). So the vector of the count and the sums moves by a point of the cube [-1, 1]^(k+1). Noise
+with P[z] proportional to e^(-epsilon max |z_i|) makes the vector epsilon-private: the K-norm mechanism of the cube
+(Hardt and Talwar 2010), on a grid of 1/G (`randomness.noise`). Where keys are not listed in advance, a key is published
+if its noisy count is at least T. With a floor of f units, the count n is replaced by max(0, n - (f - 1)) before the
+noise, and read as n again (`channels.floored`); T is then compared with the lowered count.
 
-**Threshold.** Where keys are not listed in advance, a key is published if its noisy count is at least T. With a floor
-of f units, the count n is replaced by max(0, n - (f - 1)) before the noise, and read as n again: keys of fewer units
-are never published (`channels.floored`). T is then compared with the lowered count.
-
-Proof, for one key. Let one unit be added. If other units hold the key, the vector moves by at most G steps in the
-largest coordinate, so each outcome's probability changes by a factor of at most e^(G / scale) <= e^epsilon; dropping
-those below T is post-processing. If no other unit holds it, or f - 1 others do, the key is never published without the
-unit, and with it if G + Z >= T, with probability at most delta. If more units hold it, lowered counts move as counts
-do. So each key is (epsilon, delta)-private; a unit with several keys goes through as many draws, and these compose
-(`privacy.mechanism.Composed`). The values of the unit are arbitrary.
-
-Intervals of counts are given a report, for every true count: where the token is so near T that any count is possible,
-only the upper end is known, and no total is stated. So the probability that an interval of a total is stated and wrong,
-given a report, is at most 5 % for common keys, and below that for keys whose report is an accident.
+Each key is (epsilon, delta)-private, and a unit with several keys composes (`privacy.mechanism.Composed`). Proof, and
+the coverage of intervals near T: docs/background/totals.md#one-noise-for-counts-and-sums and #intervals-measured.
 """
 
 from dataclasses import KW_ONLY, dataclass, field
@@ -41,7 +28,7 @@ from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import first_whole
 from dpsieve.noise.totals import GRID, MOST_TOTALS, Total, centred, name_sums
 from dpsieve.privacy.certificate import Certificate, formula
-from dpsieve.privacy.guarantee import Guarantee, Unit
+from dpsieve.privacy.guarantee import Unit
 from dpsieve.privacy.mechanism import Counting, Outcome, Reader, Reading, check_tokens
 from dpsieve.randomness.noise import (
     LARGEST_SCALE,
@@ -92,10 +79,10 @@ def _least_threshold(scale: float, delta: float, dimensions: int) -> int:
 @register("key_totals")
 @dataclass(frozen=True, repr=False)
 class KeyTotals(Counting, Reader):
-    """See `key_totals`, and the head of this module for the proof.
+    """See `key_totals`; the proof is in docs/background/totals.md#one-noise-for-counts-and-sums.
 
     Attributes:
-        epsilon, delta_: the guarantee for one key.
+        epsilon, delta_: the guarantee for one key of a unit.
         totals: what is added up beside the count.
         scale: of the noise, in steps of 1/G of a unit.
         threshold: the least noisy count of a published key, in steps above the floor; 0 where every key is answered.
@@ -122,11 +109,6 @@ class KeyTotals(Counting, Reader):
         kinds = ", ".join(map(str, self.totals))
         return f"<key totals ({kinds}), noise of scale {self.scale / GRID:.4g}, {self.guarantee}>"
 
-    @cached_property
-    def guarantee(self) -> Guarantee:
-        """The promise to one privacy unit with one key."""
-        return Guarantee(self.epsilon, self.delta_, unit=self.unit)
-
     def certify(self) -> Certificate:
         """Return the certificate: the scale by exact fractions, the threshold in balls."""
         return self._certificate
@@ -147,7 +129,6 @@ class KeyTotals(Counting, Reader):
 
     @property
     def least_count(self) -> int:
-        """The least count of a key that it reports."""
         return self.min_units
 
     @property
@@ -157,12 +138,10 @@ class KeyTotals(Counting, Reader):
 
     @property
     def resolution(self) -> int:
-        """The steps of a token per unit."""
         return GRID
 
     @property
     def reports_all(self) -> bool:
-        """Whether every key of a public list is answered."""
         return self.threshold == 0
 
     @property
@@ -239,7 +218,6 @@ class KeyTotals(Counting, Reader):
         return np.maximum((check_tokens(tokens) + GRID // 2) // GRID, least)
 
     def read(self, tokens: ArrayLike) -> Reading:
-        """Return the nearest count, its interval, and the count divided by its probability of being published."""
         return Reading(self._counts(tokens), *self.interval(tokens), self.terms(tokens, None))
 
     def terms(self, tokens: ArrayLike, g: Any) -> Floats:
@@ -258,7 +236,6 @@ class KeyTotals(Counting, Reader):
         return 0.0, float(weights**2 @ (noise**2 + (1 - shares) * (target(counts) / shares) ** 2))
 
     def possible(self, tokens: Ints) -> bool:
-        """Return whether all of these tokens can be drawn."""
         least = -_LARGEST if self.reports_all else self.threshold + GRID * self.shift
         return bool(((tokens >= least) & (tokens <= _LARGEST)).all())
 

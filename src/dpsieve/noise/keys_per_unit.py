@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import KW_ONLY, dataclass
-from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import Annotated
 
@@ -11,7 +10,7 @@ from scipy.special import ndtr
 
 from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
-from dpsieve.privacy.certificate import Certificate, formula
+from dpsieve.privacy.certificate import Certificate, laplace
 from dpsieve.privacy.guarantee import Unit
 from dpsieve.privacy.mechanism import Mechanism
 from dpsieve.randomness.noise import LARGEST_SCALE, discrete_laplace, laplace_scale
@@ -69,10 +68,8 @@ class KeysPerUnit(Mechanism):
         return tuple(sorted({*EDGES, self.bound}))
 
     def certify(self) -> Certificate:
-        """Return the certificate, by exact fractions."""
-        is_private = Fraction(self.scale) * Fraction(self.epsilon) >= _PARTS
         covers = f"discrete Laplace noise on {len(self.edges)} sums to which a unit adds 1 in all"
-        return formula(self.guarantee, 0.0 if is_private else 1.0, "balls", covers)
+        return laplace(self.guarantee, self.scale, _PARTS, covers)
 
     def draw(self, units: Ints, source: Source) -> "Sizes":
         """Return the noisy histogram; `units` are the numbers of units with 0, 1, ..., 1,000 or more keys.
@@ -127,11 +124,9 @@ class Sizes:
     def smooth(self) -> Floats:
         """The estimated number of units at each edge, with less noise and some bias; for choices only.
 
-        A log-normal law of sizes is fitted to the histogram: least squares of the edges, with a weak prior (median 5,
-        spread 1) that decides where there are few units. Then the numbers of units from each edge on are corrected
-        where the histogram surely differs from the fit, by all but one standard deviation: by 1.5 of these, or up to 2
-        where the noise adds many pairs, as of few units; and by more where few edges add up, as Laplace noise is
-        long-tailed. Beyond 200 keys, where noise weighs most, it is by 6, and all but 6 are corrected.
+        A log-normal law of sizes is fitted to the histogram, with a weak prior that decides where there are few units.
+        Then the numbers of units from each edge on are corrected where the histogram surely differs from the fit:
+        docs/background/tables.md#a-smooth-histogram-of-keys-per-unit.
         """
         laws, penalty = _laws(self.edges)
         noisy = np.array(self.units)

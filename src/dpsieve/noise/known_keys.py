@@ -12,7 +12,6 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
@@ -26,7 +25,7 @@ from dpsieve.channels.channel import Target, checked_frequencies
 from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import ball, upper
-from dpsieve.privacy.certificate import Certificate, formula
+from dpsieve.privacy.certificate import Certificate, formula, laplace
 from dpsieve.privacy.guarantee import Unit, warn_of_large_delta
 from dpsieve.privacy.mechanism import Counting, Outcome, Reader, Reading, check_tokens
 from dpsieve.randomness import discrete_laplace, rounded_gaussian
@@ -234,8 +233,7 @@ class KnownKeys(NoisyCounts, NoiseReader):
         """Return the certificate: by exact fractions for Laplace noise, by formulas rounded up for Gaussian noise."""
         keys, rows = self.max_keys, self.max_rows
         if self.noise == "laplace":
-            is_private = Fraction(self.scale) * Fraction(self.epsilon) >= keys * rows
-            return formula(self.guarantee, 0.0 if is_private else 1.0, "balls", "discrete Laplace noise")
+            return laplace(self.guarantee, self.scale, keys * rows, "discrete Laplace noise")
         worst = gaussian_delta(self.scale, self.epsilon, float(rows), count=keys)
         return formula(self.guarantee, worst, "balls", "the exact analysis of Gaussian noise")
 

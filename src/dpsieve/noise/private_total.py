@@ -1,7 +1,6 @@
 """A private sample of about a given size: part of the budget pays for the total that sets the sampling rate."""
 
 from dataclasses import KW_ONLY, dataclass
-from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
@@ -14,7 +13,7 @@ from dpsieve.channels.unknown_keys import optimal
 from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.exact import exact_sum
-from dpsieve.privacy.certificate import Certificate, formula
+from dpsieve.privacy.certificate import Certificate, laplace
 from dpsieve.privacy.guarantee import Unit
 from dpsieve.privacy.mechanism import Composed, Mechanism, Use, remaining
 from dpsieve.randomness.noise import LARGEST_SCALE, discrete_laplace, laplace_scale
@@ -62,9 +61,7 @@ class PrivateTotal(Mechanism):
         return laplace_scale(self.epsilon, self.sensitivity)
 
     def certify(self) -> Certificate:
-        """Return the certificate, by exact fractions."""
-        is_private = Fraction(self.scale) * Fraction(self.epsilon) >= self.sensitivity
-        return formula(self.guarantee, 0.0 if is_private else 1.0, "balls", "discrete Laplace noise on a total")
+        return laplace(self.guarantee, self.scale, self.sensitivity, "discrete Laplace noise on a total")
 
     def spends(self) -> tuple[Spend, ...]:
         return (DiscreteLaplace(self.scale, self.sensitivity),)

@@ -1,22 +1,9 @@
 """Numba: the largest reporting probability per frequency under the product bound, and Renyi divergences of the rows.
 
 The bound of a pair of rows is that of `accounting.products`, with few points: right to about one in 1,000. It is
-monotone in the step between two rows, which is searched in log-odds.
-
-The cost of many uses is stated in Renyi divergences of the same rows (`widest`). The step from q to p may leak with
-probability d and diverge beyond that: with
-
-    P' = (p - d) / (1 - d)  and  Q' = q / (1 - d)
-
-the coin p is 'reported' with probability d, otherwise a coin P', and q is 'not reported' with probability d, otherwise
-a coin Q'. Where p - q <= d, both can be made the same coin. Otherwise the Renyi divergences of order a of P' and Q', in
-both directions, must be at most T. With S the sum over both outcomes of P'^a Q'^(1-a), a divergence is ln(S) / (a - 1),
-so S - 1 is compared with e^((a-1) T) - 1. With x = ln(P'/Q') and y = ln((1-Q')/(1-P')), both above zero,
-
-    S - 1 = Q' (e^(a x) - 1) + (1 - Q') (e^(-a y) - 1),
-
-a positive term and a negative one. Each is right to 2^-37 of itself: the four probabilities and P' - Q' are right to
-2^-51, hence x and y to 2^-49, and e^(a x) - 1 to 2^-48 (1 + a x), where a x < 710 or the sum is infinite.
+monotone in the step between two rows, which is searched in log-odds. The cost of many uses is stated in Renyi
+divergences of the same rows beside a leak d (`widest`), with all rounding errors added:
+docs/background/many_keys.md#renyi-divergences-of-the-rows.
 """
 
 import numpy as np

@@ -2,18 +2,11 @@
 
 A unit is added or removed. It holds at most m keys, fixed before anything is drawn. For a key that i others hold, the
 unit changes the coin p(i) to p(i + 1); from row `first` on it also moves the mean of a count with Gaussian noise, which
-is published if the coin reports, by up to one step of `distance` deviations. This is a pair of reports as in
-`accounting.products`: a product of m pairs costs at most the largest bound of a pair, for m equal pairs. So each row
-grows until its bound is delta.
+is published if the coin reports, by up to one step of `distance` deviations. Each row grows until the bound of m equal
+pairs (`accounting.products`) is delta. Rows count in steps of `max_rows`.
 
-Rows count in steps of `max_rows`: a unit that adds up to `max_rows` rows to a key moves it by one step or none, and its
-count by at most the distance. Both are dominated by a whole step, and a count alone by the last pair.
-
-Parameters are searched from public numbers; any result is valid, only accuracy depends on it. The power minimises the
-frequency reported half of the time; the noise is then the least that it allows (goal 'keys'). For the goal 'counts'
-tokens count from where nine of ten keys are reported, and the noise, which leaves room for the coins from there on,
-minimises the expected error: the sum over frequencies i, weighted by 1/i^2 (Zipf's law), of i for a key that is not
-reported, and of the error of its token otherwise.
+Parameters are searched from public numbers; any result is valid, only accuracy depends on it. What the search
+minimises for both goals, and proofs: docs/background/many_keys.md#the-guarantee-with-its-proof.
 """
 
 import math
@@ -318,9 +311,10 @@ class _Search:
 
 
 def expected_error(rows: Floats, first: int, sigma: float) -> float:
-    """Return the expected error of the published counts under Zipf's law; see the head of this module.
+    """Return the expected error of the published counts: the mean over frequencies i, weighted by 1/i^2 (Zipf's law).
 
-    `rows` are the reporting probabilities of frequencies 0, 1, ...; from the last one on all keys are reported.
+    A key that is not reported counts with i, others with the error of their token. `rows` are the reporting
+    probabilities of frequencies 0, 1, ...; from the last one on all keys are reported.
     """
     i = np.arange(1, 4 * len(rows))
     reported = np.append(rows[1:], np.ones(len(i) - len(rows) + 1))

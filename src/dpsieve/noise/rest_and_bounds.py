@@ -2,35 +2,27 @@
 
 **Bounds**, from a private histogram on a logarithmic scale. Each unit adds 1 to one of 119 bins: that of what it adds
 to one of its keys, which the salt chooses. The bins are zero, and from 2^j to 2^(j+1) steps of 2^-20 for j = 0, ...,
-58, on both sides of zero: a public list. Discrete Laplace noise of scale 1/epsilon on every bin makes the histogram
-epsilon-private when one unit is added or removed (Ghosh, Roughgarden and Sundararajan 2012).
+58, on both sides of zero. The bounds are post-processing of the noisy histogram: they enclose zero, if the column is
+added up, and every bin that more units are in than noise explains; of those at the upper end, all but one unit in 500
+stay below. Where no bin is filled, the fullest one counts.
 
-The bounds are post-processing: they enclose zero, if the column is added up, and every bin that more units are in than
-noise explains, ln(119/0.02)/epsilon; of those at the upper end, all but one unit in 500 stay below. So a bound is never
-one that noise alone suggests, and too few units to be noticed are clipped. Where no bin is filled, the fullest one
-counts.
-
-**The rest**: pairs of units and keys that are not published, and their totals, as noisy numbers. Which keys are
-published is an output of the mechanism before. Given those, a unit has at most m pairs with other keys that count, and
-adds to each centred sum at most 1 per pair, in half widths. So the vector of the number of pairs and of the centred
-sums moves by a point of the cube [-m, m]^(k+1), and noise of `randomness.noise` with scale m/epsilon makes it
-epsilon-private. No threshold: it is one row, which is always there.
+**The rest**: pairs of units and keys that are not published, and their totals, as noisy numbers, with noise of
+`randomness.noise` of scale m/epsilon for units of m pairs. It is one row, which is always there. Proofs:
+docs/background/totals.md#bounds-chosen-privately and #the-rest.
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from fractions import Fraction
-from functools import cached_property
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
-from dpsieve.noise.totals import GRID, MOST_TOTALS, RawTotal, Statistic, Total, centred, name_sums, table_names
-from dpsieve.privacy.certificate import Certificate, formula
-from dpsieve.privacy.guarantee import Guarantee, Unit
+from dpsieve.noise.totals import GRID, MOST_TOTALS, Column, RawTotal, Statistic, Total, centred, name_sums, table_names
+from dpsieve.privacy.certificate import Certificate, laplace
+from dpsieve.privacy.guarantee import Unit
 from dpsieve.privacy.mechanism import Drawn, Mechanism
 from dpsieve.randomness.noise import cube_half_width, cube_radii, discrete_laplace, laplace_scale, within_cubes
 from dpsieve.randomness.source import Source
@@ -45,12 +37,6 @@ _SAVED = "Pass the saved value."
 _COUNT, _LARGEST = "rest_count", 1 << 62
 
 
-def _text(value: object, name: str) -> str:
-    from dpsieve.validate import text
-
-    return text(name, value, hint="Pass the name of a column.")
-
-
 @register("amount_bounds")
 @dataclass(frozen=True)
 class AmountBounds(Mechanism):
@@ -62,15 +48,10 @@ class AmountBounds(Mechanism):
     """
 
     epsilon: Annotated[float, positive_epsilon]
-    column: Annotated[str, _text]
+    column: Column
     statistic: Annotated[Statistic, is_choice("sum", "mean")]
     _: KW_ONLY
     unit: Unit = "one row"
-
-    @cached_property
-    def guarantee(self) -> Guarantee:
-        """The promise to one privacy unit."""
-        return Guarantee(self.epsilon, unit=self.unit)
 
     @property
     def scale(self) -> float:
@@ -78,10 +59,8 @@ class AmountBounds(Mechanism):
         return laplace_scale(self.epsilon, 1)
 
     def certify(self) -> Certificate:
-        """Return the certificate, by exact fractions."""
-        is_private = Fraction(self.scale) * Fraction(self.epsilon) >= 1
         covers = f"discrete Laplace noise on {_BINS} numbers of units, to which a unit adds 1 in all"
-        return formula(self.guarantee, 0.0 if is_private else 1.0, "balls", covers)
+        return laplace(self.guarantee, self.scale, 1, covers)
 
     def draw(self, amounts: Floats, source: Source) -> Total:
         """Return the total with its bounds, from what each unit adds to one key, in steps; NaN adds to no bin."""
@@ -155,11 +134,6 @@ class Rest(Mechanism):
     def __repr__(self) -> str:
         return f"<rest of {len(self.totals)} totals, {self.guarantee}>"
 
-    @cached_property
-    def guarantee(self) -> Guarantee:
-        """The promise to one privacy unit."""
-        return Guarantee(self.epsilon, unit=self.unit)
-
     @property
     def _coarser(self) -> int:
         """By how much steps are coarser than those of the grid, so that the scale of the noise stays in reach."""
@@ -181,10 +155,8 @@ class Rest(Mechanism):
         return (_COUNT, *(f"rest_{i}" for i in range(len(self.totals))))
 
     def certify(self) -> Certificate:
-        """Return the certificate, by exact fractions."""
-        is_private = Fraction(self.scale) * Fraction(self.epsilon) >= self._change
         covers = f"noise on the number of pairs that are not published and {name_sums(self.totals)}"
-        return formula(self.guarantee, 0.0 if is_private else 1.0, "balls", covers)
+        return laplace(self.guarantee, self.scale, self._change, covers)
 
     def draw(self, pairs: int, sums: Ints | None, source: Source) -> dict[str, int]:
         """Return the noisy numbers, from the number of pairs and the sums of what they add, on the grid."""

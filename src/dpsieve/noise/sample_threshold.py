@@ -142,7 +142,6 @@ class SampleThreshold(ReportedCounts):
 
     @property
     def sampling_rate(self) -> float:
-        """The probability that a unit is counted."""
         return self.rate
 
     @cached_property
@@ -219,11 +218,8 @@ def sampled_interval(tokens: Ints, miss: float, rate: float, threshold: int) -> 
 
         P[X_i >= j | X_i >= t]    nor    P[X_i <= j | X_i >= t]
 
-    is below the allowed miss (Clopper and Pearson 1934). The first grows with i and the second falls, as rows have
-    increasing ratios, so each end is the first i at which a condition becomes true. The search starts near its result:
-    the trial N_j of the j-th success has P[N_j <= i] = P[X_i >= j], and the quantiles of that negative binomial are
-    known to a fraction of 1/p (Cornish and Fisher 1938). Results are checked from both sides, so a bad start only costs
-    time.
+    is below the allowed miss (Clopper and Pearson 1934). The search starts near its result, by the quantiles of a
+    negative binomial distribution (Cornish and Fisher 1938); a bad start only costs time.
 
     >>> low, high = sampled_interval(np.array([24, 300]), 0.025, 0.3, 24)
     >>> low.tolist(), high.tolist()

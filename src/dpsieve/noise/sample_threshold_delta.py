@@ -1,38 +1,19 @@
 """The delta of sample-and-threshold: exact for a client more or less, a close bound for one that replaces its value.
 
-**Add/remove.**
+**Add/remove.** Row k is T(X_k): X_k ~ Binomial(k, p), and T turns counts below the threshold t into 'nothing'. With
+z = e^epsilon, q = 1 - (1-p)/z and q' = 1 - (1-p) z, the divergences of appearing and vanishing are
 
-Row k is T(X_k): X_k ~ Binomial(k, p), and T turns counts below the threshold t into 'nothing'. Let z = e^epsilon.
-
-Appearing, P_k against z P_(k-1). As P_k(j) / P_(k-1)(j) = k (1-p) / (k-j) grows with j, the tokens that count are those
-above k q, q = 1 - (1-p)/z; 'nothing' does not count, since it only gets rarer. So the divergence is
-
-    A(k) = sum over j >= t, j > kq of P_k(j) (j - kq) / (k (1-q)).
-
-Vanishing, P_(k-1) against z P_k: outputs below k q' count, q' = 1 - (1-p) z, none if q' <= 0, and 'nothing' as a whole:
-
-    B(k) = max(0, sum over j < max(t, k q') of P_k(j) (k q' - j) / (k (1-p))).
-
-The worst k is known, for both:
-
+    A(k) = sum over j >= t, j > kq of P_k(j) (j - kq) / (k (1-q)),
+    B(k) = max(0, sum over j < max(t, k q') of P_k(j) (k q' - j) / (k (1-p))),
     delta = max(A(ceil((t-1) / q)), B(ceil((t-1) / q'))).
 
-Theorem 2 of Bharadwaj and Cormode (AISTATS 2022) bounds A(k) by P[X_k > kq] and that by Chernoff; B is zero for
-p <= 1 - e^-epsilon, which it asks for. Two facts for planning: delta does not grow with t (a higher threshold is
-post-processing) nor shrink with p (thin the reported counts, then apply the threshold again).
+delta does not grow with t nor shrink with p. The unit that is added or removed may have its own rate, `own` instead of
+p. All sums have positive terms only, so small deltas are precise; every result is rounded up by less than 1e-9 of it.
 
-The unit that is added or removed may have its own rate, `own` instead of p: the sums stay, with other q and q'. All
-sums have positive terms only, so small deltas are precise; every result is rounded up by less than 1e-9 of it.
-
-**Replacement.** Two cells change at once: one from k to k-1 clients, another from l to l+1. delta is the supremum of
-
-    H(k, l) = sum over x, y of max(0, P_k(x) P_l(y) - z P_(k-1)(x) P_(l+1)(y)),
-
-and one bound covers all pairs: with knots s_0 = 0 < ... < s_n = 1 / (1-p) and c_j >= 0 from the chords of a convex
-function, H(k, l) <= sum over j of c_j h(k, s_j) for h(k, s) = sum over x of max(0, s P_k(x) - z P_(k-1)(x)), whose
-largest value over k is known. Terms are positive floats with relative errors below `margin`; differences are rounded to
-the safe side. `papers.sample_threshold.exact_replacement_delta` divides the pairs until the bound is the largest
-H(k, l) itself: it is below this bound by a third at most in most cases.
+**Replacement.** Two cells change at once: one from k to k-1 clients, another from l to l+1. One bound covers all pairs
+H(k, l): with knots s_0 = 0 < ... < s_n = 1 / (1-p) and c_j >= 0 from the chords of a convex function, it is at most the
+sum over j of c_j h(k, s_j) for h(k, s) = sum over x of max(0, s P_k(x) - z P_(k-1)(x)), whose largest value over k is
+known. Terms are positive floats with relative errors below `margin`; differences are rounded to the safe side.
 
 Proofs: docs/background/federated.md#the-delta-of-one-histogram.
 """

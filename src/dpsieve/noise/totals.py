@@ -1,26 +1,16 @@
 """Totals and means per key: what one unit adds, in whole numbers, and what is published of noisy sums of that.
 
-**What a unit adds.** Each row has a value v of a column. It is clipped to [-256 b, 256 b], with b the larger absolute
-value of the bounds, and rounded to a public step 2^-e, about 2^-50 b: q = floor(2^e v + 1/2), a whole number below
-2^58. Rows without a finite number (null, NaN, infinite, text that is no number) have no q. Per unit and key, the q are
-added up as whole numbers, so the order of rows cannot change a digit, and no other unit's row is involved. From here on
-a unit's numbers are a function of its own rows: x is the sum for a total, the sum divided by the number of q for a
-mean, and clipped to the bounds [l, h]. A unit without any q has the total 0, clipped, and the mean c = (l + h)/2. Last,
+Each row's value is clipped and rounded to a public step, and a unit's values are added up as whole numbers: x is the
+sum for a total, the sum divided by the number of values for a mean, clipped to the bounds [l, h]. A unit without any
+number has the total 0, clipped, and the mean c = (l + h)/2. On the grid it adds
 
     a = floor((x - l) G / (h - l) + 1/2),   a whole number from 0 to G = 2^19.
 
-**What is published.** With n units that hold a key and A the sum of their a, the centred sum is Y = 2 A - G n. So one
-unit more or less moves the count G n, in steps of 1/G, by G, and Y by a number from -G to G: half the width w =
-(h - l)/2 of the bounds. From noisy counts N and centred sums Y, both in steps,
-
-    total = w Y/G + c N/G,    mean = c + w Y/N.
-
-The interval of the total has the noise of w Y + c N. The interval of the mean is Fieller's: all m for which Y - m N,
-with m in half widths from c, is within the 95 % half-width of its noise. It is the interval of the clipped, bounded
-table, and its level holds for every true mean. Rounding moves a mean by at most w/G.
-
-Where the interval of a mean holds all of its bounds, the mean is null: a rule on released numbers. So is every total
-where of the count itself only an upper end is known.
+With n units that hold a key and A the sum of their a, the centred sum is Y = 2 A - G n: one unit more or less moves the
+count G n, in steps of 1/G, by G, and Y by a number from -G to G, half the width w = (h - l)/2 of the bounds. From noisy
+counts N and centred sums Y, both in steps, total = w Y/G + c N/G and mean = c + w Y/N, with Fieller's interval. Where
+that holds all of the bounds, the mean is null; so is every total where of the count only an upper end is known.
+Proofs: docs/background/totals.md#what-a-unit-adds.
 """
 
 import math
@@ -35,7 +25,7 @@ from dpsieve import validate
 from dpsieve.codec import register
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.types import Floats, Ints
-from dpsieve.validate import Checked, is_choice
+from dpsieve.validate import Checked, is_between, is_choice, is_text
 from dpsieve.values.columns import as_arrow
 from dpsieve.values.keys import TAKEN
 
@@ -67,11 +57,7 @@ class TotalsReader(Protocol):
 def mean_missed(reader: TotalsReader, units: int, distance: float) -> float:
     """Return a bound on the probability that the mean of a key is further off than a distance, or null.
 
-    The distance t is in half widths. With noise Z_Y and Z_N, N above zero, and t n G = d, a true mean m gives an error
-    above t only if Z_Y - (m + t) Z_N > d and m + t < 1, as means are clipped; or if Z_Y - (m - t) Z_N < -d and m - t >
-    -1. Both probabilities rise with the absolute value of the factor of Z_N. Let m be from 0 to 1 - t: the factors are
-    at most 1, and max(t, |1 - 2t|); beyond 1 - t only the second counts. The mean is null only if its interval, at -1
-    and at 1, holds both: then N is at most the half-width of Y - N.
+    The distance is in half widths. Proof: docs/background/totals.md#how-often-a-mean-is-far-off.
     """
     steps = units * GRID
     null = float(reader.half_width_of(np.ones(1), np.ones(1))[0]) + GRID
@@ -82,12 +68,8 @@ def mean_missed(reader: TotalsReader, units: int, distance: float) -> float:
     return min(1.0, few + sum(far))
 
 
-def _printable(value: object, name: str) -> str:
-    return validate.text(name, value, hint="Pass the name of a column of numbers.")
-
-
-def _bound(value: object, name: str) -> float:
-    return validate.between(name, value, -_LARGEST, _LARGEST, hint=f"{_BOUNDS}.")
+Column = Annotated[str, is_text("Pass the name of a column of numbers.")]
+_Bound = Annotated[float, is_between(-_LARGEST, _LARGEST, f"{_BOUNDS}.")]
 
 
 @register("total")
@@ -105,10 +87,10 @@ class Total(Checked):
     3.0
     """
 
-    column: Annotated[str, _printable]
+    column: Column
     statistic: Annotated[Statistic, is_choice("sum", "mean")]
-    low: Annotated[float, _bound]
-    high: Annotated[float, _bound]
+    low: _Bound
+    high: _Bound
     clipped: float | None = None
 
     def __post_init__(self) -> None:

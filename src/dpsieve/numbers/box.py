@@ -1,24 +1,14 @@
 """Sums and means of rows in a box: rows as whole numbers, the noise for them, and means with a private count.
 
-**Whole numbers.** Coordinate i of a row lies in [low_i, high_i]. It becomes the whole number nearest to
-(x_i - origin_i) / step_i, clipped to those of low_i and high_i. So a row becomes a vector of whole numbers that depends
-on this row alone, each between two public whole numbers: rounding is inside the bounds and adds nothing to the change
-of a sum by one unit. The origin is 0; where neighbours have equally many rows and 0 is outside the box, it is the bound
-next to 0. A unit of several rows may have fewer than another, so then the origin is 0, and a missing row counts as one
-of zeros: a unit of m rows moves sums by m times what one row in the box, widened to include 0, does. Sums are 64-bit
-whole numbers, so neither the order of rows nor the size of batches changes them.
+**Whole numbers.** Coordinate i of a row becomes the whole number nearest to (x_i - origin_i) / step_i, clipped to those
+of its bounds. The origin is 0; where neighbours have equally many rows and 0 is outside the box, it is the bound next
+to 0. A missing row of a unit of several rows counts as one of zeros. Sums are 64-bit whole numbers.
 
-**Means.** Where one row is replaced, the number of rows is public and divides the noisy sum (`mean_noise`). Where
-one row is added or removed it is private, and is counted in the same draw (`UnitMeans`): a row x adds x - middle to the
-sums and 1 to the count, so it moves a sum by half of the width of its bounds. Sums and count are one vector of whole
-numbers with the noise of `ScaledNoise`, whose proof of privacy applies; everything else is post-processing.
-
-The mean is middle + S/N for the noisy sum S and the noisy count N. Its error is (e - t f)/N, up to a factor that tends
-to 1, for the noises e of S and f of N, and t the distance of the true mean from the middle. The split minimises
-E|e|^2 + t^2 E|f|^2 at t = half of the half-width (Lemmas 4.8 and 4.11 of the thesis, with the count as one more
-coordinate of that range). The interval is Fieller's, {t : |S - t N| <= z sqrt(Var e + t^2 Var f)}, with 95 % for every
-N: exactly for Gaussian noise with z = 1.96. The sum of two independent Laplace variables exceeds ln(20)/sqrt(2) of its
-deviations with at most 5 %. The set is an interval where N^2 > z^2 Var f; elsewhere none is stated.
+**Means.** Where one row is replaced, the number of rows is public and divides the noisy sum (`mean_noise`). Where one
+row is added or removed, it is counted in the same draw (`UnitMeans`): a row x adds x - middle to the sums and 1 to the
+count, and the mean is middle + S/N. The split of the noise minimises the error of a mean at half of the half-width from
+the middle (Lemmas 4.8 and 4.11 of the thesis, with the count as one more coordinate). The interval is Fieller's.
+Proofs: docs/background/means.md#sums and #from-a-table.
 """
 
 import math

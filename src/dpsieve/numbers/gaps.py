@@ -2,32 +2,12 @@
 
 One quantile q (Smith 2011): the point k of the grid is drawn with probability proportional to e^(-c u(k)), where u(k)
 is its rank error (`grid_quantiles`). Between two neighbouring rows u is constant, so a gap of L points has the weight
-L e^(-c u), a row itself the weight e^(-c u); one of these is drawn, then a point of it.
+L e^(-c u), a row itself the weight e^(-c u); one of these is drawn, then a point of it. Many quantiles (Kaplan, Schnapp
+and Stemmer 2022): first the middle one, from all rows; then those below it from the rows below its point, those above
+from the rows above it, and so on. A row takes part in one pick per level, at one of 2^20 random parts of its point; the
+private points are rounded down to the grid.
 
-Privacy. One row moves every u(k) by at most s = D/B, up for some points and down for others (a row below the target
-makes points between it and the target better, those above the target worse). So ln P'(k)/P(k) ranges over at most
-2 s c: the factor 2 is needed. With c = e/(2 s) the pick is e-private, and as its loss has a range of e, it is
-e^2/8-zCDP (Durfee and Rogers 2019; Cesar and Rogers 2021).
-
-Many quantiles (Kaplan, Schnapp and Stemmer 2022): first the middle one, from all rows; then those below it from the
-rows below its point, those above from the rows above it, and so on. Between the points for q_a and q_b, the quantile q
-becomes q' = (q - q_a)/(q_b - q_a) of the rows there. A row takes part in one pick per level, so an added row costs
-L = log2(m) + 1 picks. A replaced row may leave one node and enter another of its level. There s = 2 max(q', 1 - q') is
-enough: each of both picks has a range of 2 c s/2 = e/2; and if it stays in its node, the range is 2 c = e/s <= e. The
-node of a row depends on earlier points and on the row alone, so levels compose: the sum of e, or of e^2/8 under zCDP.
-Lower levels have more picks, and get a larger e: 9/8 of that above.
-
-A replaced row costs less under zCDP: this level and those after it cost at most max(A + 5 e^2/32, B + e^2/32) for rows
-that share a node, where A is the cost of later levels for rows that are apart and B for rows that share a node, and
-e^2/8 for the last level. Proof: docs/background/means.md#what-a-replaced-row-costs.
-
-A unit of at most m rows moves every u(k) by m s at most (`grid_quantiles`), and its rows may be in several nodes of a
-level: added or removed one by one, each row has a range of 2 c s in one of them. So with c = e/(2 m s) the ranges of a
-level add up to e. If a unit is replaced, in a level of several nodes, at most m rows leave and m enter, each with a
-range of 2 c s/2 = e/(2 m): e in all, and e^2/8.
-
-Equal rows would all fall on one side, or on none. So for many quantiles each point is divided into 2^20, and each row
-is placed in one of them at random, independently of other rows; the private points are then rounded down to the grid.
+Notation (c, s, e, levels), privacy, and what a replaced row costs: docs/background/means.md#gaps-and-halving.
 """
 
 import math
@@ -111,7 +91,7 @@ class GapQuantiles(GridQuantiles):
         return tuple(_multiply_down(first, weight) for weight in weights)
 
     def rho_of(self, picks: Sequence[float]) -> Fraction:
-        """Return the zCDP cost of levels whose losses have these ranges; see the head of this module."""
+        """Return the zCDP cost of levels whose losses have these ranges; see docs/background/means.md."""
         squares = [Fraction(e) ** 2 for e in picks]
         plain = sum(squares, Fraction(0)) / 8
         if self.neighbours != "replace" or self.rows_per_unit > 1:
@@ -203,15 +183,13 @@ class GapQuantiles(GridQuantiles):
             start = 0 if node.left < 0 else int(np.searchsorted(rows, points[node.left], "right"))
             last = node.right == len(self.shares)
             stop = len(rows) if last else max(start, int(np.searchsorted(rows, points[node.right], "left")))
-            points[node.place] = self._pick(rows[start:stop], points[node.left], points[node.right], node, source)
+            ends, epsilon = (points[node.left], points[node.right]), self.pick_epsilons[node.level]
+            points[node.place] = pick_point(rows[start:stop], ends, node.share, epsilon, self._change(node), source)
         return np.array([points[place] for place in range(len(self.shares))]) >> self._parts
 
     def _change(self, node: Node) -> int:
         """Return m D of a pick."""
         return node.sensitivity(self.neighbours) * self.rows_per_unit
-
-    def _pick(self, rows: Ints, low: int, high: int, node: Node, source: Source) -> int:
-        return pick_point(rows, (low, high), node.share, self.pick_epsilons[node.level], self._change(node), source)
 
 
 def _multiply_down(a: float, b: float) -> float:

@@ -9,12 +9,8 @@ rows: 0 where k is a q-quantile. With q = A/B all of it is in whole numbers, B u
     D = max(A, B - A)  when a row is added or removed (t moves by q, the counts by 0 or 1), and
     D = B              when a row is replaced (t stays, the counts move by at most 1).
 
-A unit of at most m rows changes it by at most m D. With 'replace' one unit may have fewer rows than the other, so that
-t moves as well: then B #(rows < k) - B t is a sum over rows of numbers from -A to B - A, so that of one unit is from
--m A to m (B - A), whose distance is m B; the same holds for B t - B #(rows <= k).
-
-The points are those of a `DyadicGrid`: exact floats with few digits, so a number of the data is compared with a point
-exactly.
+A unit of at most m rows changes it by at most m D (docs/background/means.md#units-of-several-rows). The points are
+those of a `DyadicGrid`: exact floats with few digits, so a number of the data is compared with a point exactly.
 """
 
 import math

@@ -1,21 +1,11 @@
 """The last step of a private mean: the radius to which rows are clipped, the bias of clipping, and the noise.
 
-A row of norm r above the radius C loses r - C of its norm. So clipping moves the sum of all rows by at most
-E(C) = sum of (r - C)+ = integral over t > C of N(t), in l2 norm and in every coordinate, where N(t) is the number of
-rows with a norm above t. No private mechanism bounds E(C) for all data, except at the widest norm W. The assumption is
-that tails do not get heavier farther out:
-
-    (T)  log N(t) falls at least as fast in log t beyond R as it does, on average, from R/g to R.
-
-Let K be the target rank of the search for R, N(R) <= K, and M the number of rows above R/g. By (T),
-N(t) <= K (t/R)^-a for t >= R, with a = log(M/K) / log g. E(C) varies around the integral m(C) of this bound from C to
-W, with the variance v(C) = 2 * integral of m from C to W. The interval is
-
-    value +- (m + 1.96 sqrt(noise variance + v) + rounding),
-
-in steps of the sum; none is stated if a noisy count of the rows beyond C exceeds K (C/R)^-a by two deviations of its
-noise. C minimises the squared error of noise and clipping, which counts (m^2 + v) / 4. When the assumption holds, which
-g are taken, and what goes unnoticed: docs/background/means.md#what-the-interval-promises.
+With N(t) rows of a norm above t, clipping to the radius C moves a sum by at most the integral of N from C to the widest
+norm W. Let K be the target rank of the search for R, and M a noisy count of the rows above R/g. Assumed is that the
+tail does not get heavier farther out: N(t) <= K (t/R)^-a for t >= R, with a = log(M/K) / log g. The half-width of the
+interval is m + 1.96 sqrt(noise variance + v) + rounding, where m and v are mean and variance of the bias under that
+bound; C minimises the squared error of noise and clipping, which counts (m^2 + v) / 4. No interval is stated where a
+noisy count beyond C contradicts the assumption: docs/background/means.md#what-the-interval-promises.
 """
 
 import math
@@ -49,7 +39,7 @@ class MeanNoise(NoisySums):
 
     Where each unit adds one vector of l2 norm at most S, the sensitivity is S for 'add_remove', 2 S for 'replace', and
     sqrt(2) S for 'replace' where no entry is negative: then |a - b|^2 = |a|^2 + |b|^2 - 2 a.b <= 2 S^2. The code that
-    makes the vectors checks their norms in whole numbers. Then the head of `noise` is the proof of privacy. Values
+    makes the vectors checks their norms in whole numbers. Proof of privacy: docs/background/means.md#sums. Values
     are clipped to public bounds at the end, which is post-processing.
 
     Attributes:

@@ -2,13 +2,9 @@
 
 PLAN finds a centre and a spread per coordinate, scales coordinate i by spread_i^(-2/(p+2)) so that noise of one size is
 right for all, clips scaled rows to a radius that few exceed, and adds noise to their sum. Every step is private, has a
-mechanism of its own, and spends a share of one budget (`mean_plan`). Centres, spreads and the radius are found by noisy
-comparisons of ranks (`search`); the sum is one of whole vectors whose norms are checked in whole numbers (`rows`). The
-radius, and the bias of clipping, follow from a few noisy counts of large norms (`mean_noise`).
-
-Privacy. Every step reads the rows through one mechanism whose mu of Gaussian privacy is fixed before the first draw,
-and otherwise public numbers and the results of earlier steps. So the mus add in squares (Dong, Roth and Su 2022), for
-all rows: assumptions on data decide how accurate the mean is, never how private.
+mechanism of its own, and spends a share of one budget (`mean_plan`): its mu of Gaussian privacy is fixed before the
+first draw, and it reads otherwise public numbers and the results of earlier steps. So the mus add in squares (Dong,
+Roth and Su 2022), for all rows. Proof: docs/background/means.md#means-of-skewed-vectors.
 """
 
 import math

@@ -3,23 +3,9 @@
 Every row is a vector of whole numbers; coordinate i counts in units of `steps[i]`. Their sums are exact, noise of one
 scale is added to each, and only then does anything become a real number: `offsets[i] + steps[i] * (sum + noise)`. So
 the shape of the noise is in the steps alone, and its privacy depends on two things only: the scale, and the distance
-between the sums of neighbours, in whole numbers.
-
-Gaussian noise is a real Gaussian rounded to the nearest whole number. Added to whole numbers that is post-processing of
-the Gaussian mechanism: with l2 distance s and scale sigma it is mu-Gaussian private for mu = s/sigma,
-(s^2 / (2 sigma^2))-zCDP, and (epsilon, delta)-private by the exact formula of Balle and Wang (`accounting.curves`).
-
-**Coordinates with different ranges.** Chapter 4 of Lebeda's thesis ("Differentially Private Release of Sparse and
-Skewed Vectors", 2023, Algorithms 15 and 16) splits one budget over the coordinates so that the p-th moment of the total
-error is least. With Delta_i the largest change of sum i by one unit, the noise on it is
-
-    Gaussian: proportional to Delta_i^(2/(p+2))   (Lemma 4.8), error Gamma((p+1)/2) / (rho^(p/2) sqrt(pi)) |Delta|^p,
-              with |.| the norm of order 2p/(p+2);
-    Laplace:  proportional to Delta_i^(1/(p+1))   (Lemma 4.11), error Gamma(p+1) / epsilon^p |Delta|^p,
-              with |.| the norm of order p/(p+1).
-
-The split is in the grids: each coordinate counts in steps proportional to its noise, so that the noise has the same
-scale in steps for all, which is the proof of Lemma 4.6 in whole numbers.
+between the sums of neighbours, in whole numbers. Gaussian noise is a real Gaussian rounded to the nearest whole number,
+which is post-processing of the Gaussian mechanism. How one budget is divided among coordinates of different ranges
+(chapter 4 of Lebeda's thesis, Algorithms 15 and 16): docs/background/means.md#coordinates-with-different-ranges.
 """
 
 import math
@@ -27,7 +13,6 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from fractions import Fraction
 from functools import cached_property
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -40,7 +25,7 @@ from dpsieve.codec import register
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.exact.balls import ball, lower, upper
 from dpsieve.numbers.estimate import Estimating
-from dpsieve.privacy.certificate import Certificate, formula
+from dpsieve.privacy.certificate import Certificate, formula, laplace
 from dpsieve.privacy.guarantee import Unit
 from dpsieve.randomness.noise import LARGEST_SCALE, discrete_laplace, rounded_gaussian
 from dpsieve.randomness.source import Source
@@ -209,21 +194,14 @@ class NoisySums(Estimating):
             return LAWS[self.noise].moment(p) * float(((np.array(self.steps) * self.scale) ** p).sum())
 
 
-def as_tuple(values: Any) -> Any:
-    """Return a list that was read from JSON as a tuple; leave anything else for the constructor to refuse."""
-    return tuple(values) if isinstance(values, list) else values
-
-
 @register("scaled_noise")
 @dataclass(frozen=True, repr=False)
 class ScaledNoise(NoisySums):
     """Noise on sums of whole numbers, where one unit changes every sum i by at most `changes[i]` steps at once.
 
-    Proof of privacy. Let c be the changes, and X, X' the sums of neighbours, so |X_i - X'_i| <= c_i. With Gaussian
-    noise of scale sigma the l2 distance is at most sqrt(sum of c_i^2), and the head of this module applies. With
-    discrete Laplace noise of scale s, P[X_i + noise = z] = (1 - r)/(1 + r) r^|z - X_i| with r = e^(-1/s) changes by a
-    factor of at most e^(c_i / s), and all together by e^(sum of c_i / s) <= e^epsilon. Steps and offsets are applied
-    afterwards.
+    With Gaussian noise the l2 distance of neighbours is at most sqrt(sum of c_i^2), for the changes c. With discrete
+    Laplace noise of scale s all probabilities together change by a factor of at most e^(sum of c_i / s) <= e^epsilon.
+    Proof: docs/background/means.md#sums.
 
     Attributes:
         changes: in steps.
@@ -269,8 +247,7 @@ class ScaledNoise(NoisySums):
         """Return the certificate: by exact fractions for Laplace noise, in balls for Gaussian noise."""
         if self.noise == "gaussian":
             return super().certify()
-        is_kept = Fraction(self.scale) * Fraction(self.epsilon) >= sum(self.changes)
-        return formula(self.guarantee, 0.0 if is_kept else 1.0, "balls", "discrete Laplace noise on whole numbers")
+        return laplace(self.guarantee, self.scale, sum(self.changes), "discrete Laplace noise on whole numbers")
 
     def spends(self) -> tuple[Spend, ...]:
         """Return the curve of the noise: one Gaussian, or discrete Laplace noise on coarser grids.

@@ -56,16 +56,12 @@ def choose_quantiles(
         options: those of `GridQuantiles`: scale, steps, rows_per_unit and unit.
     """
     q = q.tolist() if isinstance(q, np.ndarray | np.generic) else q
-    quantiles = check_quantiles([each.item() if isinstance(each, np.ndarray) and each.size == 1 else each for each in q]
-                                if _is_list(q) else [q])  # fmt: skip
+    listed = q if isinstance(q, Sequence) and not isinstance(q, str) else [q]
+    quantiles = check_quantiles([x.item() if isinstance(x, np.ndarray) and x.size == 1 else x for x in listed])
     mechanisms = _mechanisms(quantiles, bounds, method, _budgets(epsilon, delta, rho), neighbours=neighbours, **options)
     best = min(mechanisms, key=lambda mechanism: mechanism.typical_error)
     reason = f"typically off by about {best.typical_error:.2g} rows, the least of all methods"
     return best, reason if method == "auto" else "requested by the caller"
-
-
-def _is_list(q: Any) -> bool:
-    return bool(q.ndim) if isinstance(q, np.ndarray) else isinstance(q, Sequence) and not isinstance(q, str)
 
 
 def _mechanisms(

@@ -1,13 +1,9 @@
 """Rows of numbers within bounds, dense or sparse: norms, searches in columns, and exact sums of clipped rows.
 
-A clipped row is a vector of whole numbers with an l2 norm of at most PARTS * radius, checked in whole numbers. First
-every coordinate becomes z = round((x - centre) weight), clipped to +-LIMIT. Then the row counts m times, for the
-largest m from 0 to PARTS with m^2 |z|^2 <= (PARTS radius)^2: m/PARTS is the factor by which it is clipped. All this
-depends on the row and on public numbers alone. So when a row is replaced, the sums move by at most 2 PARTS radius in l2
-norm, and by sqrt(2) PARTS radius where no coordinate is negative.
-
-Sums are 64-bit whole numbers, which no order of rows changes. The cost of a sparse row is the number of its entries:
-all coordinates that are not stored have one value each, the same in every row.
+A clipped row is a vector of whole numbers with an l2 norm of at most PARTS * radius, checked in whole numbers: z =
+round((x - centre) weight), clipped to +-LIMIT, counts m times, for the largest m from 0 to PARTS with
+m^2 |z|^2 <= (PARTS radius)^2. It depends on the row and on public numbers alone. What a replaced row moves:
+docs/background/means.md#means-of-skewed-vectors. The cost of a sparse row is the number of its entries.
 """
 
 import math
@@ -126,11 +122,9 @@ def search_columns(
     """Return the private q-quantile of each of the d columns of a matrix: d T / (2 sigma^2)-zCDP, T = grid.depth.
 
     The caller accounts for the cost. Each search is that of `QuantileSearch`, with Gaussian noise of sigma times the
-    sensitivity of the relation (rows are the units). The compared number is scaled so that the noise has a deviation
-    of 2^29: a real Gaussian rounded to whole numbers. So all is post-processing of d T Gaussian mechanisms:
-    mu-Gaussian private with mu = sqrt(d T) / sigma (Dong, Roth and Su 2022). With probability 1 - beta no value is more
-    than s (sigma sqrt(2 ln(T d / beta)) + 1) rows off its rank, where s is max(q, 1 - q) for add/remove and 1 for
-    replacement.
+    sensitivity of the relation (rows are the units), rounded to whole numbers as in `NoisyRanks`: mu-Gaussian private
+    with mu = sqrt(d T) / sigma. With probability 1 - beta no value is more than s (sigma sqrt(2 ln(T d / beta)) + 1)
+    rows off its rank, where s is max(q, 1 - q) for add/remove and 1 for replacement.
 
     Args:
         matrix: n x d, float32 or float64. NaN counts as above all numbers, values outside the grid as its ends.

@@ -1,24 +1,14 @@
 """Noisy binary search: quantiles of a column, and the ranks that a private mean compares.
 
-**Quantiles** (Huang, Liang and Yi 2021). A grid of at most 2^T points is halved T times. Each time the middle point k
-is compared with the target rank of the quantile q = A/B: a whole number gets noise, and the search continues in the
-lower half if the noisy number indicates that enough rows are at or below k.
-
-- When a row is replaced, the number of rows N is the same for neighbours. The number is #(rows <= k), to be at least
-  q N. One row at most crosses k, so it changes by at most D = 1.
-- When a row is added or removed, N differs too. The number is B #(rows <= k) - A N, to be at least 0: it is B times
-  (1 - q) #(at or below) - q #(above). It changes by at most D = max(A, B - A).
-- A unit of at most m rows changes it by at most m D. With 'replace', if N differs, the number is the whole part of
-  #(rows <= k) - q N; the real number moves by at most m (`grid_quantiles`), so its whole part does too.
-
-With discrete Gaussian noise of standard deviation sigma D each comparison is 1/(2 sigma^2)-zCDP (Canonne, Kamath and
-Steinke 2020, Theorem 4), with discrete Laplace noise of scale b D it is 1/b-private. Each comparison depends on earlier
-answers alone, so m searches cost m T / (2 sigma^2) or m T / b.
+**Quantiles** (Huang, Liang and Yi 2021). A grid of at most 2^T points is halved T times; each middle point k is
+compared with the target rank of q = A/B, by #(rows <= k) under 'replace' and B #(rows <= k) - A N under 'add_remove'. A
+unit of m rows changes that by at most m D, D = 1 or max(A, B - A). With discrete Gaussian noise of deviation sigma D a
+comparison is 1/(2 sigma^2)-zCDP (Canonne, Kamath and Steinke 2020), with discrete Laplace noise of scale b D it is
+1/b-private; m searches cost m T times as much.
 
 **Ranks.** The number of rows at or below a point changes by at most 1 when a row is replaced. Each row counts `weight`,
-and the noise has a deviation of 2^29: a real Gaussian rounded to whole numbers. So a comparison is post-processing of a
-Gaussian mechanism of mu = weight / 2^29, and so is the noisy count itself. Each may depend on earlier answers; m of
-them are mu-Gaussian private for mu = sqrt(m) weight / 2^29 (Dong, Roth and Su 2022, Corollary 2), and (mu^2 / 2)-zCDP.
+and the noise is a real Gaussian of deviation 2^29, rounded: m comparisons, each chosen by earlier answers, are
+mu-Gaussian private for mu = sqrt(m) weight / 2^29 (Dong, Roth and Su 2022). Proofs: docs/background/means.md#quantiles.
 """
 
 import math

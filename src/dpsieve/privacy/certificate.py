@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
 from html import escape
 from typing import Any, Literal
 
@@ -95,6 +96,15 @@ class Certificate:
 def formula(guarantee: Guarantee, worst: float, method: Method, covers: str) -> Certificate:
     """Return the certificate of a promise for one unit, or raise NotCertified if `worst` is above its delta."""
     return Certificate(guarantee, (whole_unit(guarantee, worst, method, covers),))
+
+
+def laplace(guarantee: Guarantee, scale: float, change: int, covers: str) -> Certificate:
+    """Return the certificate of discrete Laplace noise on numbers that a unit changes by `change` together.
+
+    It is pure privacy if the scale is at least change / epsilon: one comparison of exact fractions.
+    """
+    is_private = Fraction(scale) * Fraction(guarantee.epsilon) >= change
+    return formula(guarantee, 0.0 if is_private else 1.0, "balls", covers)
 
 
 def whole_unit(guarantee: Guarantee, worst: float, method: Method, covers: str) -> Part:

@@ -56,7 +56,7 @@ class Guarantee(Checked, Saved):
         if self.unit != other.unit or (self.neighbours, other.neighbours) == ("replace", "add_remove"):
             return False
         same = self.neighbours == other.neighbours
-        epsilon, delta = (self.epsilon, self.delta) if same else self._replaced()
+        epsilon, delta = (self.epsilon, self.delta) if same else self._grouped(2)
         return epsilon <= other.epsilon and delta <= other.delta
 
     def for_replacement(self) -> "Guarantee":
@@ -67,7 +67,7 @@ class Guarantee(Checked, Saved):
         """
         if self.neighbours == "replace":
             return self
-        epsilon, delta = self._replaced()
+        epsilon, delta = self._grouped(2)
         if delta >= 1 or epsilon > 500:
             raise InvalidValue(f"{self} It promises nothing under replacement. Use a smaller epsilon and delta.")
         return Guarantee(epsilon, delta, "replace", self.unit)
@@ -89,9 +89,6 @@ class Guarantee(Checked, Saved):
             raise InvalidValue(f"{self} It promises nothing for {k:,} units together. Use a smaller epsilon and delta.")
         return Guarantee(epsilon, delta, self.neighbours, f"one group of {k} x {self.unit.removeprefix('one ')}")
 
-    def _replaced(self) -> tuple[float, float]:
-        return self._grouped(2)
-
     def _grouped(self, k: int) -> tuple[float, float]:
         if k * self.epsilon > 700 or not self.delta:
             return k * self.epsilon, 1.0 if self.delta else 0.0
@@ -105,10 +102,9 @@ class Guarantee(Checked, Saved):
     def best_guess(self) -> float:
         """The largest probability with which a guess is right that was right half of the time before, rounded up.
 
-        It is about which of two neighbours the data is, such as whether one unit is in it, by anyone who knows the
-        rest. For equal odds that probability is (e^epsilon + delta) / (1 + e^epsilon): a test with the errors a and b
-        has a + e^epsilon b >= 1 - delta and b + e^epsilon a >= 1 - delta (Kairouz, Oh and Viswanath 2015), so their
-        mean is at least (1 - delta) / (1 + e^epsilon). Some mechanism with this guarantee reaches it.
+        It is about which of two neighbours the data is, such as whether one unit is in it, by anyone who knows all
+        other data: (e^epsilon + delta) / (1 + e^epsilon), from the errors of a test (Kairouz, Oh and Viswanath 2015).
+        Some mechanism with this guarantee reaches it. Proof: docs/background/composition.md#the-best-guess.
 
         >>> round(Guarantee(1.0).best_guess, 4), round(Guarantee(0.0, 0.5).best_guess, 4)
         (0.7311, 0.75)

@@ -28,16 +28,10 @@ rung down again. One in (b_(i-1), b_i] vanishes, and these have v_i <= delta. By
 [1, e^epsilon], so tokens that neither are born nor vanish add nothing to the divergence, nor does 'nothing' by 4. So it
 is at most parts T[birth] upwards and v_i downwards, both at most delta.
 
-**Masses without adding up rows.** What row i has above a place at or right of c_i is a sum of rungs from T[birth] on,
-whole units of them and a part of one: exact, from sums of T. What it has on (b_i, c_i] is one rung down from what row
-i - 1 had there, and by T[k] = ceil(T[k+1] inverse / 2^64) that is inverse / 2^64 times it, and for each token less than
-one more: so it is stored as an interval, which narrows by e^-epsilon per row.
-
 **Rows that repeat.** A row that is the previous one shifted up by one unit may be repeated any number of times, each
 time shifted up by one unit more: those pairs have the divergence of the pair that was checked. Row j is the shift of
-row j - 1 if b_j = b_(j-1) + parts and c_i = c_(i-1) + parts for all i from some r + 1 to j, with c_r <= b_(j-1): then
-for x in (b_(j-1), c_(j-1)] the first row with c >= x lies in r + 1, ..., j - 1, so that of x + parts is the next one,
-and both formulas above give x + parts in row j the rung of x in row j - 1. What follows a repeated row is shifted, too.
+row j - 1 if b_j = b_(j-1) + parts and c_i = c_(i-1) + parts for all i from some r + 1 to j, with c_r <= b_(j-1). Why,
+and how totals are bounded without adding up rows: docs/background/channels.md#the-check-of-a-ladder.
 
 **Which row serves a frequency.** Stair k has the frequencies starts[k] to starts[k+1] - 1, the last one those below
 `stop`, and the rows first[k] to first[k+1] - 1: one after the other, the last of them as often as there are frequencies

@@ -1,20 +1,14 @@
 """Bernoulli and binomial draws, uniform numbers below a limit, and the outcomes of Gaussian tests, all exact.
 
-A rate is a float, hence a dyadic rational, and is taken as it is. A trial succeeds when a uniform number U in [0, 1) is
-below the rate p. Compare the two bit by bit, for all trials of an entry together. Of m trials that agree with p so far,
-Z ~ Binomial(m, 1/2) have 0 as their next bit. Where the bit of p is 1, those Z are below p and succeed, and the others
-still agree; where it is 0, the m - Z others are above p and fail, and Z still agree. It ends when no trial agrees any
-more, or when p has no further bits: what agrees then is not below p. So the count has exactly the distribution
-Binomial(n, p).
-
-Binomial(m, 1/2) is the number of ones among m random bits. Whole blocks of 2^20 and of 2^12 trials are drawn from exact
-tables instead, one word each, so that 10^12 trials cost about two million words.
-
-A Gaussian test asks whether v + N(0, sigma^2) >= threshold. Where nothing else about the noise is published, its answer
-is all that needs to be drawn: a uniform number below Phi((v - threshold) / sigma), by its first 64 bits and the value
-of Phi in floating point with a margin far above its error, and within the margin in ball arithmetic.
+A rate is a float, hence a dyadic rational, and is taken as it is. A trial succeeds when a uniform number in [0, 1) is
+below the rate; the bits of all trials of an entry are compared together, and Binomial(m, 1/2) of those that still agree
+have 0 as their next bit. Blocks of 2^20 and of 2^12 such trials are drawn from exact tables, one word each, so that
+10^12 trials cost about two million words. A Gaussian test draws the answer alone, by the first 64 bits and the value of
+Phi in floating point with a margin far above its error, and within the margin in ball arithmetic. Proof:
+docs/background/randomness.md#coins-and-binomial-draws.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from functools import lru_cache, partial
@@ -26,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpsieve import validate
 from dpsieve.errors import InvalidValue
 from dpsieve.exact import below
+from dpsieve.exact.balls import upper
 from dpsieve.randomness.source import Source, resolve
 from dpsieve.randomness.tables import ExactTable, FallingSums, LazyUniform
 from dpsieve.types import Bools, Floats, Ints, Words
@@ -34,6 +29,7 @@ MOST_TRIALS = 10**12
 _BLOCKS = (20, 12)  # a table of 2^20 trials has 9,500 entries, close to the most that a table may have
 _CHUNK = 1 << 18  # draws made at a time: memory stays bounded for any number of draws
 _CACHED = 1 << 15  # comparisons made at a time: their arrays fit into the processor's cache
+_MEAN = 4096.0  # of a part of the trials: its table has about 1,200 rows
 _WORD, _TOP = 64, 2.0**64 - 2.0**11
 _MARGIN = 2.0**-40  # relative; where Phi is at least 2^-70 its floating-point value is right to 2^-44
 
@@ -223,3 +219,59 @@ def _fair_coins(bits: int) -> ExactTable:
         lambda mass, k: mass * (half - 1 - k) / (half + 2 + k),
     )
     return ExactTable(lambda k: 1 - lower(k - half) if k >= half else lower(half - 1 - k), near=half)
+
+
+def draw_binomial(trials: int, rate: Callable[[], arb], source: Source) -> int:
+    """Return a draw of Binomial(trials, q), exactly; `rate` encloses q, 0 < q < 1, at the precision in force.
+
+    It is meant for an irrational q such as the tail of a noise: cumulative probabilities must not be whole multiples of
+    2^-64, on which no ball decides.
+
+    >>> draw_binomial(2**64, lambda: (-arb(40)).exp(), resolve(None)) < 300
+    True
+    """
+    parts = max(1, math.ceil(trials * upper(rate) / _MEAN))
+    size, longer = divmod(trials, parts)
+    return sum(
+        int(_binomial_table(length, rate).draw(count, source).sum())
+        for length, count in ((size, parts - longer), (size + 1, longer))
+        if length and count
+    )
+
+
+def _binomial_table(trials: int, rate: Callable[[], arb]) -> ExactTable:
+    """Return the table of Binomial(trials, q), from weights that are 1 at its mean."""
+    middle = math.floor(trials * upper(rate))
+
+    def odds() -> arb:
+        q = rate()
+        return q / (1 - q)
+
+    def up(k: int) -> arb:  # P[middle + k] / P[middle]
+        if k > trials - middle:
+            return arb(0)
+        return _rising(trials - middle - k + 1, k) / _rising(middle + 1, k) * odds() ** k
+
+    def down(k: int) -> arb:  # P[middle - 1 - k] / P[middle]
+        if k >= middle:
+            return arb(0)
+        return _rising(middle - k, k + 1) / _rising(trials - middle + 1, k + 1) / odds() ** (k + 1)
+
+    above = FallingSums(up, lambda weight, k: weight * (trials - middle - k) / (middle + k + 1) * odds())
+    under = FallingSums(down, lambda weight, k: weight * (middle - 1 - k) / (trials - middle + 2 + k) / odds())
+
+    def cdf(k: int) -> arb:
+        everything = above(0) + (under(0) if middle else 0)
+        if k >= middle:
+            return 1 - above(k - middle + 1) / everything
+        return under(middle - 1 - k) / everything if middle else arb(0)
+
+    return ExactTable(cdf, near=middle)
+
+
+def _rising(start: int, count: int) -> arb:
+    """Enclose start (start + 1) ... (start + count - 1)."""
+    product = arb(1)
+    for factor in range(start, start + count):
+        product *= factor
+    return product

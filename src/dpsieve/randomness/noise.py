@@ -1,28 +1,16 @@
 """Discrete Laplace, discrete Gaussian and rounded Gaussian noise on the integers, and noise on cubes, drawn exactly.
 
 **One number.** All laws have P[X = x] proportional to w(|x|) with a log-concave w: e^(-x/s), e^(-x^2 / (2 s^2)), or an
-integral of that. The integers are cut into cells of M = 2^m, narrow beside the scale s (M = 1 for small scales). A cell
-is drawn from an exact table with probability proportional to M times the largest weight in it, then a uniform integer x
-of the cell is accepted with probability w(x) / (largest weight); a rejected draw starts over. So P[X = x] is
-proportional to w(|x|), exactly.
+integral of that. The integers are cut into cells of M = 2^m. A cell is drawn from an exact table with probability
+proportional to M times the largest weight in it, then a uniform integer x of the cell is accepted with probability
+w(x) / (largest weight). Of one 64-bit word 16 bits choose the cell, m bits the place in it, the other bits accept it;
+doubtful draws are decided in floating point with a margin far above its error, and within that in ball arithmetic.
 
-One 64-bit word suffices for nearly every draw: 16 bits choose the cell, m bits the place in it, the other bits accept
-it, by comparison with a lower bound that holds for the whole cell. The other draws (a few per cent) are decided in
-floating point with a margin far above its error, and those within the margin in ball arithmetic.
-
-**Several numbers** whose probability falls with the largest of them:
-
-    P[Z = z] proportional to e^(-|z| / scale),  |z| = max(|z_1|, ..., |z_d|),  for z in the lattice Z^d.
-
-It is the K-norm mechanism of Hardt and Talwar (2010) for the cube, in whole numbers: a change of every coordinate by at
-most c changes |z| by at most c, and a probability by a factor of at most e^(c / scale). For d = 1 it is discrete
-Laplace noise.
-
-**The draw.** Let p = e^(-1 / scale). Sums of the geometric weights p^r over r >= |z| are proportional to p^|z|. So a
-radius r with probability proportional to (2r + 1)^d p^r, then a uniform point of the cube of that radius, has the
-distribution above, exactly. A sum of d + 1 geometric variables has the weights (r + 1) ... (r + d) p^r, and is accepted
-with probability (2r + 1)^d / (2^d (r + 1) ... (r + d)), a product of d fractions below one, which is near one for all
-but small radii. A geometric variable is a discrete Laplace one, folded: x below 0 becomes -x - 1.
+**Several numbers**: P[Z = z] proportional to e^(-|z| / scale), |z| = max(|z_1|, ..., |z_d|), for z in the lattice Z^d
+(the K-norm mechanism of Hardt and Talwar 2010 for the cube): a radius r with probability proportional to
+(2r + 1)^d p^r, p = e^(-1 / scale), then a uniform point of the cube of that radius. A sum of d + 1 geometric variables
+has the weights (r + 1) ... (r + d) p^r, and is accepted with probability (2r + 1)^d / (2^d (r + 1) ... (r + d)). Proof:
+docs/background/totals.md#one-noise-for-counts-and-sums.
 """
 
 import math
@@ -312,9 +300,7 @@ def uniform_below(limits: Ints, source: Source) -> Ints:
 def cube_tail(scale: float, dimensions: int, least: int) -> float:
     """Return P[one coordinate >= least] for a whole number from 0 on, rounded up.
 
-    Of the radius r >= least, the points with such a coordinate are (r - least + 1)(2r + 1)^(d - 1) of (2r + 1)^d. Both
-    sums over r are of p^r times a polynomial q of degree d, which is sum over j of p^j (D^j q)(first) / (1 - p)^(j + 1)
-    with D^j q the j-th difference: whole numbers.
+    Closed form: docs/background/totals.md#one-noise-for-counts-and-sums.
 
     >>> round(cube_tail(2.0, 1, 3), 6), round(cube_tail(2.0, 2, 3), 6)
     (0.138889, 0.230855)
@@ -344,9 +330,7 @@ def _differences(values: list[int]) -> list[int]:
 def cube_half_width(dimensions: int, ratio: float, level: float) -> float:
     """Return h, in scales, with P[|Z_1 + ratio * Z_2| <= h] = level for noise of a large scale and |ratio| <= 1.
 
-    Given the radius r, the sum of the two is beyond t = h / r with the probability of a trapezoid: 1 - t up to
-    1 - |ratio|, then (1 + |ratio| - t)^2 / (4 |ratio|). The radius has a gamma distribution of shape d + 1, so all
-    terms are incomplete gamma functions. With one dimension there is no second coordinate, and `ratio` must be 0.
+    With one dimension there is no second coordinate, and `ratio` must be 0.
 
     >>> round(cube_half_width(1, 0.0, 0.95), 4), round(cube_half_width(2, 1.0, 0.95), 4)
     (2.9957, 5.9915)
@@ -359,7 +343,10 @@ def cube_half_width(dimensions: int, ratio: float, level: float) -> float:
 
 
 def cube_beyond(dimensions: int, ratio: float, distance: float) -> float:
-    """Return P[|Z_1 + ratio * Z_2| > distance], in scales, for noise of a large scale and 0 <= ratio <= 1."""
+    """Return P[|Z_1 + ratio * Z_2| > distance], in scales, for noise of a large scale and 0 <= ratio <= 1.
+
+    By incomplete gamma functions: docs/background/totals.md#one-noise-for-counts-and-sums.
+    """
     from scipy.special import gammaincc
 
     d, m, h = dimensions, ratio, distance

@@ -1,13 +1,12 @@
 """Exact picks: the k largest of counts plus Gumbel noise, one of many with given weights, uniform integers.
 
-**Noisy order.** Gumbel noise is continuous, so only the bits that are needed are drawn. Each item has a uniform V,
-known to some bits, and the score count / scale + G with G = -ln(-ln(1 - V)) is an interval. All scores are first
-computed in floating point with a proven error; items whose intervals do not overlap are in order, and for the few that
-do, bits are added until the balls separate.
+**Noisy order.** Gumbel noise is continuous, so only the bits that are needed are drawn. All scores are first computed
+in floating point with a proven error; items whose intervals do not overlap are in order, and for the few that do, bits
+are added until the balls separate.
 
 **Weighted picks** (the exponential mechanism on segments of a grid). All weights are summed in floating point with a
-proven error, and one uniform word picks a place in the sum. Where the word falls within the error of an edge, which is
-rare, the sums are computed in balls and more bits are drawn.
+proven error, and one uniform word picks a place in the sum. Within the error of an edge, which is rare, the sums are
+computed in balls and more bits are drawn.
 """
 
 from collections.abc import Iterator
@@ -103,20 +102,25 @@ class _Score(LazyUniform):
             return arb(self._count) / arb(self._scale) + gumbels[0].union(gumbels[1])
 
 
-def distinct(count: int, below: int, excluded: Ints, source: Source) -> Ints:
-    """Return `count` distinct integers from [0, below) without the `excluded` ones, in no particular order.
+def draw_distinct(count: int, below: int, excluded: Words, source: Source) -> Words:
+    """Return a uniform set of `count` numbers in [0, below), below <= 2^64, without the `excluded` sorted ones.
 
-    They are drawn one after another, without repetition, so every set is equally likely. Meant for counts that are
-    small compared with `below`.
+    They are drawn as ranks among the numbers that are not excluded.
     """
-    seen = np.unique(excluded)
-    start = len(seen)
-    while (missing := count + start - len(seen)) > 0:
-        drawn = uniform_integers(missing + 16, below, source)
-        _, first = np.unique(drawn, return_index=True)
-        drawn = drawn[np.sort(first)]
-        seen = np.concatenate([seen, drawn[~np.isin(drawn, seen)][:missing]])
-    return seen[start:]
+    ranks = _distinct(count, below - len(excluded), source)
+    before = excluded - np.arange(len(excluded), dtype=np.uint64)  # how many numbers are free before each
+    return ranks + np.searchsorted(before, ranks, side="right").astype(np.uint64)
+
+
+def _distinct(count: int, below: int, source: Source) -> Words:
+    """Return a uniform set of numbers, sorted, by rejection of repeated ones."""
+    if 2 * count > below:
+        omitted = _distinct(below - count, below, source)
+        return np.setdiff1d(np.arange(below, dtype=np.uint64), omitted, assume_unique=True)
+    numbers = np.empty(0, np.uint64)
+    while len(numbers) < count:
+        numbers = np.unique(np.concatenate([numbers, uniform_words(count - len(numbers), below, source)]))
+    return numbers
 
 
 def uniform_integers(count: int, below: int, source: Source) -> Ints:
@@ -126,11 +130,16 @@ def uniform_integers(count: int, below: int, source: Source) -> Ints:
     >>> set(uniform_integers(100, 3, SystemSource()).tolist()) <= {0, 1, 2}
     True
     """
-    spare = np.uint64(64 - max(1, (below - 1).bit_length()))
-    out = np.empty(0, np.int64)
+    return uniform_words(count, below, source).view(np.int64)
+
+
+def uniform_words(count: int, below: int, source: Source) -> Words:
+    """Return independent uniform words from [0, below), for below up to 2^64, by the same rejection."""
+    spare, last = np.uint64(64 - max(1, (below - 1).bit_length())), np.uint64(below - 1)
+    out = np.empty(0, np.uint64)
     while len(out) < count:
-        words = (source.words(2 * (count - len(out)) + 16) >> spare).view(np.int64)
-        out = np.concatenate([out, words[words < below]])
+        words = source.words(2 * (count - len(out)) + 16) >> spare
+        out = np.concatenate([out, words[words <= last]])
     return out[:count]
 
 

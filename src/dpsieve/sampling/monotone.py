@@ -1,20 +1,14 @@
 """Powers and 1 - e^-x in floating point, non-decreasing down to the last bit.
 
 The functions of a mathematical library are accurate to about one unit in the last place, but f(x) > f(y) may happen for
-x < y, and the vector and the scalar version of one function may differ. Here both are excluded by construction.
+x < y, and the vector and the scalar version of one function may differ. Here both are excluded by construction: in each
+of 128 segments per power of two, a series in the distance r to the right end b is evaluated whose terms are all
+positive, so that rounding is monotonic,
 
-The positive axis is cut into segments, 128 for each power of two. Let b be the right end of the segment of x, and
-r = b - x >= 0, which is exact. With expm1(r) = e^r - 1,
+    1 - e^-x = (1 - e^-b) - e^-b expm1(r),    x^p = b^p - b^p s(r/b),    s(t) = 1 - (1-t)^p.
 
-    1 - e^-x = (1 - e^-b) - e^-b expm1(r),    expm1(r) = r + r^2/2! + r^3/3! + ...
-    x^p      = b^p - b^p s(r/b),              s(t) = 1 - (1-t)^p = p t + p(1-p)/2! t^2 + p(1-p)(2-p)/3! t^3 + ...
-
-and for 0 < p < 1 all coefficients of both series are positive. So each is evaluated with additions and
-multiplications of numbers that are not negative and do not decrease in r. IEEE 754 rounds such an operation
-monotonically, so the result does not increase in r, that is, does not decrease in x. At the seams, the value is kept at
-or above the stored value of the segment's left end, and it cannot exceed the stored value of its right end. The stored
-values come from ball arithmetic. What is returned for x depends on x alone and is the same on every machine; it is
-within a few units in the last place of the true value.
+Values at the ends come from ball arithmetic. The value for x depends on x alone, is the same on every machine, and is
+within a few units in the last place of the true value. Proof: docs/background/sampling.md#monotonic-to-the-last-bit.
 """
 
 import math

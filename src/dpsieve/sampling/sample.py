@@ -2,31 +2,16 @@
 
 Key x of frequency w and number u (128 bits, uniform) is in the sample when u < q(w), for the scheme's q rounded down to
 multiples of 2^-128 (Private Weighted Sampling, Algorithm 1). With the same salt, what is sampled depends on x and w
-alone. So:
+alone. So the union of the samples of parts without common keys is the sample of the union, bit by bit. Parts with
+common keys take two rounds, by `candidates`.
 
-- Parts without common keys. The union of their samples is the sample of the union of the data, bit by bit.
-- Parts with common keys. Two samples are not enough: w = w_1 + w_2 may be sampled where neither w_1 nor w_2 was. It
-  takes two rounds. Each of m parts reports its `candidates`: keys with u < q(m w_j). As q does not decrease and w is at
-  most m times its largest part, every key with u < q(w) is a candidate of some part. The second round adds up
-  the counts of all candidates, and `Sample.of` these is the sample of the union, bit by bit.
-
-`papers.weighted_sampling.bottom_k` takes the k keys of lowest rank instead.
-
-**The number of a key** is its AES-256-CBC-MAC under the salt: with blocks m_0, m_1, ... of 16 bytes,
-
-    c_0 = AES(m_0),    c_j = AES(c_(j-1) xor m_j),    and the last c_j is the number.
-
-m_0 holds the kind of the key and, for integers, the integer itself; for text and bytes, their length, and the bytes
-follow in further blocks, padded with zeros. So no encoding is a prefix of another one, and then a CBC-MAC is
-indistinguishable from a random function if AES-256 is from a random permutation, up to (number of all blocks)^2 / 2^128
-(Bellare, Kilian and Rogaway 2000; Petrank and Rackoff 2000): 1e-18 for a billion keys of 160 bytes. That is the
-assumption under every other random number here too. Without the salt the numbers of different keys are uniform and
-independent; with the salt they are known. So it is a secret, and for one release.
+The number of a key is its AES-256-CBC-MAC under the salt. The first block holds the kind of the key and, for integers,
+the integer itself; for text and bytes, their length, and the bytes follow in further blocks, padded with zeros.
+Without the salt the numbers of different keys are uniform and independent; with the salt they are known. So it is a
+secret, and for one release. Proofs: docs/background/sampling.md#how-they-agree and #what-is-promised.
 
 Nothing here is private: keys and frequencies are true. `Channel.release` makes a sample private, with the guarantee of
-the channel, because without the salt the numbers u of different keys are uniform and independent.
-Two releases with one salt share these numbers. The guarantee of each holds and that of both together does not:
-docs/background/sampling.md has the numbers. So a salt is for one release.
+the channel.
 """
 
 import hashlib

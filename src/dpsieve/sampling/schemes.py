@@ -68,10 +68,6 @@ class Scheme(ABC):
         None when that is not reached up to 2^53, the largest frequency accepted, or not known.
         """
 
-    def bends(self) -> tuple[float, ...]:
-        """Return the real frequencies, other than whole ones, at which q is known to bend; it is smooth elsewhere."""
-        return ()
-
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values, from which `scheme_from_json` rebuilds an equal scheme."""
         return cast(dict[str, Any], encode(self))
@@ -124,12 +120,6 @@ class _Ppswor(Threshold):
 
 @register("priority")
 class _Priority(Threshold):
-    def bends(self) -> tuple[float, ...]:
-        if self.power == 0:
-            return ()
-        with np.errstate(over="ignore"):
-            return (float(np.float64(1 / self.tau) ** (1 / self.power)),)
-
     @staticmethod
     def saturate(rate: Floats) -> Floats:
         return np.minimum(rate, 1.0)

@@ -1,22 +1,14 @@
 """Private Misra-Gries: noise on every counter, one shared noise, and a threshold.
 
-One item more or less in the stream leaves two sketches in one of two relations (Lemma 3.1 of the thesis, states S1 to
-S6 of its proof). With c the counters and gamma the number of times that all of them were lowered:
-
-    A: gamma' = gamma + 1, and all counters are lower by 1. So c + gamma is the same everywhere.
-    B: gamma' = gamma, and one counter is higher by 1.
-
-Discrete Laplace noises of scale 1/epsilon go to the pairs (c_i + gamma, gamma): X_i to the first, -Y to the second.
-Each relation changes one of these numbers by 1. Published are c_i + X_i + Y, where it reaches the threshold t, and
-gamma - Y. Keys that only one of the sketches holds have counters of 1 and 0 at most, so
+With c the counters and gamma the number of times that all of them were lowered, discrete Laplace noises of scale
+1/epsilon go to the pairs (c_i + gamma, gamma): X_i to the first, -Y to the second. Published are c_i + X_i + Y, where
+it reaches the threshold t, and gamma - Y. Keys that only one of two neighbouring sketches holds have counters of 1 and
+0 at most, so
 
     delta = P[max(1 + X_1, X_2) + Y >= t].
 
-Probabilities are sums of positive terms in floating point, rounded up by one part in 10^9.
-
-Reference: C. J. Lebeda and J. Tetek, "Better Differentially Private Approximate Histograms and Heavy Hitters using the
-Misra-Gries Sketch", PODS 2023 (chapter 3 of Lebeda's thesis), Algorithm 13.
-Proof: docs/background/streams.md#proof-one-sketch.
+Probabilities are sums of positive terms in floating point, rounded up by one part in 10^9. Reference: C. J. Lebeda and
+J. Tetek, PODS 2023 (chapter 3 of Lebeda's thesis), Algorithm 13. Proof: docs/background/streams.md#proof-one-sketch.
 """
 
 import math
@@ -215,11 +207,6 @@ class LaplaceSketch(PrivateSketch):
         return laplace_scale(self.epsilon, self.sensitivity * self.items_per_unit)
 
     @property
-    def _is_wide(self) -> bool:
-        """Whether the noise is wide enough for epsilon: one comparison of exact fractions."""
-        return Fraction(self.scale) * Fraction(self.epsilon) >= self.sensitivity * self.items_per_unit
-
-    @property
     def deviation(self) -> float:
         return laplace_deviation(self.scale) / self.parts
 
@@ -267,7 +254,8 @@ class NoisySketch(LaplaceSketch):
         return find_threshold(self._delta, self.delta)
 
     def certify(self) -> Certificate:
-        worst = self._delta(self.threshold) if self._is_wide else 1.0
+        is_wide = Fraction(self.scale) * Fraction(self.epsilon) >= self.sensitivity * self.items_per_unit
+        worst = self._delta(self.threshold) if is_wide else 1.0
         noise = f"discrete Laplace noise of scale {self.scale:.4g} and a threshold of {self.threshold:,}"
         return formula(self.guarantee, worst, "formula", f"Misra-Gries with {noise}")
 

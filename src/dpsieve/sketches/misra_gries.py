@@ -7,16 +7,12 @@ real key, with counters 0. For each item x:
 2. Otherwise, if all counters are at least 1, all of them drop by one, and x is discarded.
 3. Otherwise the smallest key whose counter is 0 leaves, and x takes its place with the counter 1.
 
-A key whose counter is 0 stays until its place is needed. The order of keys is fixed: integers by value, text and bytes
-as in `text_loops`. With f occurrences of a key among n items, its counter is between f - n/(k + 1) and f, where a key
-that is not held has counter 0. Removing one item from a stream either adds one to all counters and takes one from
-`decrements`, or takes one from a single counter; and at least k - 2 of the keys are the same.
-
-An item costs a search in a hash table, and its share of sorting the zero counters: in total O(log k) on average.
+The order of keys is fixed: integers by value, text and bytes as in `text_loops`. With f occurrences of a key among n
+items, its counter is between f - n/(k + 1) and f, where a key that is not held has counter 0. An item costs a search in
+a hash table, and its share of sorting the zero counters: in total O(log k) on average.
 
 A merged sketch keeps the sum of the post-processed sketches (`summed_noise`), whose noise grows neither with the number
-of streams nor with k. `papers.thesis.release_bounded_merge` compares it with the merge of Agarwal et al. (2013).
-Neighbours are add/remove of one item of one stream.
+of streams nor with k. Neighbours are add/remove of one item of one stream: docs/background/streams.md#proof-one-sketch.
 """
 
 from collections.abc import Sequence

@@ -1,23 +1,14 @@
 """Gaussian noise for counters that neighbours change by at most one, all in the same direction.
 
-This holds for sketches of users who contribute sets, and for bounded merges of Misra-Gries sketches. With c the k
-counters and `lost` what has been subtracted from all of them together, neighbours are in one of two states:
-
-    c - c' in {0, 1} for every key, lost = lost'          or          c' - c in {0, 1} for every key, lost = lost' + 1.
-
-(Lemma 3.6 of the thesis for merges; docs/background/streams.md#proof-sketches-of-users for sets.)
-So the counters and -lost are
-d = k + 1 numbers of which one unit moves some by 1, all up or all down. Published are x_i + Y + Z_i with one
-Y ~ N(0, a) shared by all numbers and an own Z_i ~ N(0, b) for each; a counter only if that reaches a threshold. A move
-is as visible as that of the mean of a standard Gaussian by mu, where
+This holds for sketches of users who contribute sets, and for bounded merges of Misra-Gries sketches: one unit moves
+some of d = k + 1 numbers, the k counters and the negated loss, by 1, all up or all down. Published are x_i + Y + Z_i
+with one Y ~ N(0, a) shared by all numbers and an own Z_i ~ N(0, b) for each; a counter only if that reaches a
+threshold. A move is as visible as that of the mean of a standard Gaussian by mu, where
 
     mu^2 <= m(d),    m(d) = (b + a d) / (4 a b), or d / (b + a d) where b > a d.
 
-delta is the largest over the number j of moved keys that only one neighbour holds. With a = b / sqrt(d) each number has
-the deviation (sqrt(d) + 1) / (2 mu), where independent noise needs sqrt(d) / mu.
-
-Reference: C. J. Lebeda, "Better Gaussian Mechanism using Correlated Noise", SOSA 2025.
-Proof: docs/background/streams.md#proof-one-sided-noise.
+delta is the largest over the number j of moved keys that only one neighbour holds. Here a = b / sqrt(d). Reference:
+C. J. Lebeda, SOSA 2025. Proof: docs/background/streams.md#proof-one-sided-noise.
 """
 
 import math

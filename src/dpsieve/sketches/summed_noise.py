@@ -2,20 +2,14 @@
 
 From a sketch of k counters c, lowered gamma times over n items, take v = max(0, c + gamma - n/(k+1)): at most n/(k+1)
 below the true frequency and never above it (Section 3.6 of the thesis). Everything is counted in units of 1/(k+1),
-where V = max(0, (k+1)(c + gamma) - n) is a whole number. One item more leaves two sketches in one of the relations A
-and B at the head of `sketches.laplace_noise`, so that
+where V = max(0, (k+1)(c + gamma) - n) is a whole number. One item more changes all values by at most 2k - 1 together,
+and with the number of items by at most 2k, also in sums over streams: discrete Laplace noise of scale 2k/epsilon on all
+of it is epsilon-private, and the noisy number of items bounds what the sketches have lost
+(docs/background/streams.md#proof-sums-over-a-universe).
 
-    A: c + gamma stays everywhere and n grows by 1. At most k values fall, by 1 each.
-    B: c + gamma grows by 1 for one key, n grows by 1. One value grows by at most k, at most k - 1 others fall by 1.
-
-So all values change by at most 2k - 1 together, and with the number of items by at most 2k, also in sums over streams
-(docs/background/streams.md#proof-sums-over-a-universe). Discrete Laplace noise of scale 2k/epsilon on all of it is
-epsilon-private, and the noisy number of items bounds from above what the sketches have lost.
-
-Every element of a known universe gets noise, also those with a value of 0, and those that reach a public threshold are
-published. The number of published zeros is a binomial draw, their places a uniform choice, and their excess a geometric
-draw, so no other element of a large universe is touched. A unit of m items is m steps of epsilon/m. For unknown keys:
-`RoundedSketch`.
+Every element of a known universe gets noise, and those that reach a public threshold are published. The number of
+published zeros is a binomial draw, their places a uniform choice, and their excess a geometric draw, so no other
+element of a large universe is touched. A unit of m items is m steps of epsilon/m. For unknown keys: `RoundedSketch`.
 """
 
 import math
@@ -33,13 +27,12 @@ from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import first_whole
 from dpsieve.noise.known_keys import laplace_tail
-from dpsieve.privacy.certificate import Certificate, formula
+from dpsieve.privacy.certificate import Certificate, formula, laplace
 from dpsieve.privacy.mechanism import Outcome
-from dpsieve.randomness.coins import binomial
+from dpsieve.randomness.coins import draw_binomial
 from dpsieve.randomness.noise import SMALLEST_SCALE, discrete_laplace, laplace_scale
-from dpsieve.randomness.picks import distinct, uniform_integers
+from dpsieve.randomness.picks import draw_distinct, uniform_integers
 from dpsieve.randomness.source import Source
-from dpsieve.randomness.tables import ExactTable
 from dpsieve.sketches.laplace_noise import MISSED, LaplaceSketch, any_above, find_threshold, group_delta
 from dpsieve.types import Floats, Ints
 from dpsieve.validate import check_budget, is_positive, is_whole
@@ -168,29 +161,20 @@ class SummedSketch(SketchSum):
         return find_threshold(lambda t: self.universe * self._tail(t), self.false_keys)
 
     def certify(self) -> Certificate:
-        """Return the certificate: one comparison of exact fractions."""
         covers = f"sum of sketches with discrete Laplace noise of scale {self.scale / self.parts:.4g}"
-        return formula(self.guarantee, 0.0 if self._is_wide else 1.0, "balls", covers)
+        return laplace(self.guarantee, self.scale, self.sensitivity * self.items_per_unit, covers)
 
     def draw_zeros(self, held: Ints, source: Source) -> tuple[Ints, Ints]:
         """Return the published places of the universe without a value, and their tokens; places `held` have a value."""
-        zeros = self.universe - len(held)
-        rate = min(1.0, self._tail(self.least) * (1 + 1e-12))  # slightly higher, then thinned to the exact rate
-        candidates = int(binomial(np.array([zeros]), rate, source=source)[0])
-        chosen = distinct(candidates, self.universe, held, source)
-        chosen = chosen[_coin(self.least, self.scale, rate).draw(candidates, source) == 1]
+        count = draw_binomial(self.universe - len(held), self._lifted, source)
+        chosen = draw_distinct(count, self.universe, np.sort(held).view(np.uint64), source).view(np.int64)
         noise = discrete_laplace(self.scale, len(chosen), source=source)
         beyond = np.where(noise >= 0, noise, -1 - noise)  # geometric: P[g] is proportional to p^g + p^(g+1)
         return chosen, self.least + beyond
 
-
-def _coin(least: int, scale: float, rate: float) -> ExactTable:
-    """Return a table that draws 1 with probability P[X >= least] / rate, for least >= 1."""
-
-    def tails() -> arb:
-        return 1 - (-arb(least) / arb(scale)).exp() / (1 + (-1 / arb(scale)).exp()) / arb(rate)
-
-    return ExactTable(lambda k: arb(0) if k < 0 else tails() if k == 0 else arb(1))
+    def _lifted(self) -> arb:
+        """Enclose the probability that noise lifts a zero to the threshold."""
+        return (-arb(self.least) / arb(self.scale)).exp() / (1 + (-1 / arb(self.scale)).exp())
 
 
 class Choice(NamedTuple):
@@ -218,9 +202,8 @@ class RoundedSketch(SketchSum):
         delta = 8 (e^u - 1) G + max { k/S tau(S),  max over r < k of H(k, k - r) + r/S tau(S),
                                       max over i <= min(k, S) of H(k - i, k) + i/S tau(S + k - i) }.
 
-    The maxima are taken over blocks, 64 at most. b is the best of 65 scales from the least one at which H(k, k) leaves
-    a twentieth of delta up to 2k/epsilon, and S = b. A unit of m items is m steps of (epsilon/m, delta_1), as for one
-    sketch. Sums of floats are rounded up by one millionth. Proof: docs/background/streams.md#proof-rounded-sums.
+    b is the best of 65 scales, and S = b. A unit of m items is m steps of (epsilon/m, delta_1), as for one sketch. Sums
+    of floats are rounded up by one millionth. Proof: docs/background/streams.md#proof-rounded-sums.
 
     >>> [round(RoundedSketch(1.0, 1e-8, counters).threshold, 1) for counters in (16, 1024, 65536)]
     [34.0, 21.2, 19.0]

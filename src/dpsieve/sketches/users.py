@@ -2,11 +2,8 @@
 
 All items of a user enter together: each raises its counter by 1, or starts one. If more than k keys are held then, all
 counters are lowered by 1, once, and keys at zero leave. Each lowering subtracts at least k + 1, so a counter is at most
-N/(k+1) below the true number of users, for N items in all.
-
-Neighbours are add/remove of one user, with the complete set. They stay in the states of `one_sided_noise`: adding the
-same set to both, or merging an equal sketch into both, leads from one of its two states to one of them. Merging
-subtracts the (k+1)-st largest sum from all, so the bound N/(k+1) stays, and a merged sketch can be updated further.
+N/(k+1) below the true number of users, for N items in all. Merging subtracts the (k+1)-st largest sum from all, so this
+bound stays, and a merged sketch can be updated further. Neighbours are add/remove of one user, with the complete set.
 Proof: docs/background/streams.md#proof-sketches-of-users.
 """
 

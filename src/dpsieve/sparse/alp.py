@@ -54,10 +54,8 @@ class Alp(Embedding):
     - under 'one_entry' (one whole value differs by 1) with whole levels: 1 + (1 - 2p) / (p w) <= e^epsilon.
 
     Proof: docs/background/vectors.md#proof-alp.
-    With gap = alpha / epsilon this is Algorithms 2 to 5 (p = 1/(alpha + 2)); with
-    gap 1 under 'one_entry' Algorithm 10; with whole gaps above 1 their exact loss is ln(1 + ...), so that p is smaller
-    than in the thesis. More entries than `sparsity` and values above v_m are allowed: entries collide more, values are
-    clamped.
+    With gap = alpha / epsilon this is Algorithms 2 to 5 (p = 1/(alpha + 2)); with gap 1 under 'one_entry' Algorithm 10.
+    More entries than `sparsity` and values above v_m are allowed: entries collide more, values are clamped.
 
     Attributes:
         sparsity: the expected number of entries, which affects only the error.

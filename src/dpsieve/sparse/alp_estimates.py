@@ -1,24 +1,10 @@
 """Estimates from ALP cells: the likeliest level of an entry, and the exact distribution of its error, in levels.
 
-**Estimate.** A walk along the columns of an entry weighs one bit per step; the estimate is the middle between its first
-and its last highest point. With flip probability p and a share c of a column's places taken by other entries, a bit
-above the entry's level is one with probability r = p + c (1 - 2p), and a bit up to it with probability 1 - p. The steps
-are ln((1 - p) / r) for a one and ln(p / (1 - r)) for a zero, so the highest point is the likeliest level. The share c
-of each column is estimated from what was released: its share of ones is near p + c (1 - 2p). Steps are whole multiples
-of 1/12 of ln((1 - p) / p), rounded towards lower levels, so that sums are equal on every machine. This coarse unit
-costs no accuracy: it makes ties, whose middle is nearer to the truth on average, and most entries are small.
-
-**Error.** Seen from the true level y, the sum moves outward in two independent walks S, to lower levels and to higher
-ones, with steps up (an entry's own bit flipped; a collision or a flip) and down. For one walk of n steps,
-
-    P[maximum M, first reached at f, last at l] = h_M(f) R(f, l) V(l),
-
-with h_M(f) = P[S_f = M, S_i < M before], which read backwards from f is P[S_f = M, all partial sums above 0],
-R(f, l) = P[back at that height at l, never above it], V(l) = P[below it in all steps after l]. The side with the higher
-maximum wins; if they are equal, the highest points reach from the furthest on one side to the furthest on the other.
-The error is the middle between the first and the last. (The thesis bounds it by the last step at which a walk is not
-negative, Lemma 2.10, which is about 2.5 times as much.) Floats are accurate to 1e-9: walks are truncated where the
-omitted mass is below 1e-10.
+A walk along the columns of an entry weighs one bit per step; the estimate is the middle between its first and its last
+highest point. Seen from the true level, the walk moves outward in two independent walks, whose laws determine that of
+the error. Steps are whole multiples of 1/12 of ln((1 - p) / p), so that sums are equal on every machine. Formulas and
+proof: docs/background/vectors.md#the-likeliest-level-and-its-error. Floats are accurate to 1e-9: walks are truncated
+where the omitted mass is below 1e-10.
 """
 
 import math

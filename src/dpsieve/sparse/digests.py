@@ -1,13 +1,9 @@
 """Digests and hashes of entries: each index or key becomes two words, and these as many random words as needed.
 
-An index is its own digest, and any Python key is written as bytes first. A text or a byte string is read as a
-polynomial over the integers modulo p = 2^61 - 1, with 7 bytes per coefficient and its length as the leading one, and
-evaluated at two random points: two different texts of at most n bytes have the same digest with probability at most
-((n / 7 + 2) / p)^2 (Carter and Wegman 1979).
-
-The words of an entry are AES-256 of its digest under a random key, which is drawn for each vector before any entry is
-placed. So for entries fixed before, they are computationally independent and uniform, under the one assumption of
-`randomness.source`. The key is published with the cells.
+An index is its own digest. A key is written as bytes, which are read as a polynomial over the integers modulo 2^61 - 1
+and evaluated at two random points. The words of an entry are AES-256 of its digest under a random key, which is drawn
+for each vector before any entry is placed, and published with the cells. What that promises:
+docs/background/vectors.md#digests-and-hashes.
 """
 
 from typing import Annotated, Any, Literal

@@ -1,7 +1,7 @@
 """Lists of large entries: keys whose value with noise reaches a threshold, and these noisy values."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -13,18 +13,18 @@ from dpsieve import validate
 from dpsieve.accounting.spends import Approximate, Spend
 from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
-from dpsieve.exact.balls import Ball, ball, upper
+from dpsieve.exact.balls import Ball, upper
 from dpsieve.privacy.certificate import Certificate
+from dpsieve.randomness.coins import draw_binomial
+from dpsieve.randomness.picks import draw_distinct
 from dpsieve.randomness.source import Source
-from dpsieve.randomness.tables import ExactTable, FallingSums
 from dpsieve.sparse.digests import AnyDimension, Dimension, check_dimension
 from dpsieve.sparse.embedding import Errors, Flag, Relation, VectorRelation
 from dpsieve.sparse.grid_noise import MOST_VALUE, GridMechanism, GridNoise, NoiseEpsilon, clamp, flip_coins
-from dpsieve.types import Floats, Ints, Words
+from dpsieve.types import Floats, Ints
 from dpsieve.validate import Delta, is_between, is_positive
 
 _MOST_FALSE = 2.0**24
-_MEAN = 4096.0  # of a part of the zeros: its table has about 1,200 rows
 _ENOUGH = "Pass what entry_list computes, or more."
 _THRESHOLD = "Pass a value above 0 and at most 2^40."
 
@@ -38,9 +38,8 @@ class EntryList(GridMechanism):
     False, also to 0 from below.
 
     With delta = 0 (Cormode, Procopiuc, Srivastava and Tran 2012): every one of the d = `dimension` entries gets noise,
-    zeros too, and is listed if x_i + X_i >= t; where `signed`, if |x_i + X_i| >= t. This reads nothing but noisy
-    entries, so it is epsilon-private for any t. A zero is listed with a probability q above 0, so d must be a number:
-    among all possible texts, those that are listed falsely could not be drawn.
+    zeros too, and is listed if x_i + X_i >= t; where `signed`, if |x_i + X_i| >= t. The list is epsilon-private for any
+    t. d must be a number, as zeros are listed too.
 
     With delta > 0 (Korolova, Kenthapadi, Mishra and Ntoulas 2009): only entries other than 0 get noise, and one is
     listed if it reaches t on its own side of 0. A real value |x_i| < 1 is first made its sign, with probability |x_i|,
@@ -212,96 +211,3 @@ def entry_list(
         trials = (2 if signed else 1) * (dimension if isinstance(dimension, int) else 1)
         steps = max(1, noise.tail_at_most(min(mean / trials, 1.0)))
     return EntryList(noise.epsilon, delta, noise.neighbours, dimension, steps / ones, signed, unit)
-
-
-# Zeros that noise lifts over the threshold, drawn without visiting all. Each of n zeros is lifted with probability q,
-# independently. So their number is Binomial(n, q), and given their number every set of places is equally likely. Both
-# are drawn exactly, for n up to 2^64: q is a ball that narrows with the precision, and the number comes from exact
-# tables of its distribution, where a large n is divided into parts of a moderate mean.
-
-
-def draw_binomial(trials: int, rate: Callable[[], Ball], source: Source) -> int:
-    """Return a draw of Binomial(trials, q), exactly; `rate` encloses q, 0 < q < 1, at the precision in force.
-
-    It is meant for an irrational q such as the tail of a noise: cumulative probabilities must not be whole multiples of
-    2^-64, on which no ball decides.
-
-    >>> from dpsieve.randomness import SystemSource
-    >>> draw_binomial(2**64, lambda: (-ball(40)).exp(), SystemSource()) < 300
-    True
-    """
-    parts = max(1, math.ceil(trials * upper(rate) / _MEAN))
-    size, longer = divmod(trials, parts)
-    return sum(
-        int(_table(length, rate).draw(count, source).sum())
-        for length, count in ((size, parts - longer), (size + 1, longer))
-        if length and count
-    )
-
-
-def draw_distinct(count: int, below: int, excluded: Words, source: Source) -> Words:
-    """Return a uniform set of `count` numbers in [0, below), below <= 2^64, without the `excluded` sorted ones.
-
-    They are drawn as ranks among the numbers that are not excluded.
-    """
-    ranks = _distinct(count, below - len(excluded), source)
-    before = excluded - np.arange(len(excluded), dtype=np.uint64)  # how many numbers are free before each
-    return ranks + np.searchsorted(before, ranks, side="right").astype(np.uint64)
-
-
-def _distinct(count: int, below: int, source: Source) -> Words:
-    """Return a uniform set of numbers, sorted, by rejection of repeated ones."""
-    if 2 * count > below:
-        omitted = _distinct(below - count, below, source)
-        return np.setdiff1d(np.arange(below, dtype=np.uint64), omitted, assume_unique=True)
-    numbers = np.empty(0, np.uint64)
-    while len(numbers) < count:
-        numbers = np.unique(np.concatenate([numbers, _uniform(count - len(numbers), below, source)]))
-    return numbers
-
-
-def _uniform(count: int, below: int, source: Source) -> Words:
-    spare, last = np.uint64(64 - max(1, (below - 1).bit_length())), np.uint64(below - 1)
-    numbers = np.empty(0, np.uint64)
-    while len(numbers) < count:
-        words = source.words(2 * (count - len(numbers)) + 16) >> spare
-        numbers = np.concatenate([numbers, words[words <= last]])
-    return numbers[:count]
-
-
-def _table(trials: int, rate: Callable[[], Ball]) -> ExactTable:
-    """Return the table of Binomial(trials, q), from weights that are 1 at its mean."""
-    middle = math.floor(trials * upper(rate))
-
-    def odds() -> Ball:
-        q = rate()
-        return q / (1 - q)
-
-    def up(k: int) -> Ball:  # P[middle + k] / P[middle]
-        if k > trials - middle:
-            return ball(0)
-        return _rising(trials - middle - k + 1, k) / _rising(middle + 1, k) * odds() ** k
-
-    def down(k: int) -> Ball:  # P[middle - 1 - k] / P[middle]
-        if k >= middle:
-            return ball(0)
-        return _rising(middle - k, k + 1) / _rising(trials - middle + 1, k + 1) / odds() ** (k + 1)
-
-    above = FallingSums(up, lambda weight, k: weight * (trials - middle - k) / (middle + k + 1) * odds())
-    under = FallingSums(down, lambda weight, k: weight * (middle - 1 - k) / (trials - middle + 2 + k) / odds())
-
-    def cdf(k: int) -> Ball:
-        everything = above(0) + (under(0) if middle else 0)
-        if k >= middle:
-            return 1 - above(k - middle + 1) / everything
-        return under(middle - 1 - k) / everything if middle else ball(0)
-
-    return ExactTable(cdf, near=middle)
-
-
-def _rising(start: int, count: int) -> Ball:
-    """Enclose start (start + 1) ... (start + count - 1)."""
-    product = ball(1)
-    for factor in range(start, start + count):
-        product *= factor
-    return product

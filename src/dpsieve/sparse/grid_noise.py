@@ -1,19 +1,10 @@
 """Discrete Laplace noise on whole numbers, on real numbers rounded to a fine grid, and on the size of a vector.
 
-The noise X on the integers has P[X = z] = (1 - p)/(1 + p) p^|z|, p = e^(-1/scale).
-
-Whole values ('one_entry'), where one changes by 1, have scale 1/epsilon, and the ratio of probabilities is at most
-e^(1/scale) <= e^epsilon (Ghosh, Roughgarden and Sundararajan 2012).
-
-Real values ('l1') are first rounded at random to a multiple of the step g = 2^-j: up with the probability that is the
-fraction of x / g, down otherwise, independently. Then noise is added, in steps. Between two neighbouring grid points
-P[out | x] is linear in x, and their probabilities differ by a factor of at most r = e^(1/scale). So a change of an
-entry by d within a cell of the grid multiplies P[out | x] by at most 1 + (d/g)(r - 1) <= e^(d (r - 1)/g), and changes
-over several cells and entries multiply these bounds: a total change of 1 costs (r - 1)/g, which must be at most
-epsilon. With g about 2^-10/epsilon, the scale is within 0.1 % of the best one, 1/epsilon.
-
-Rounding to the nearest grid point instead would not be private: changes of 2^-40 in each of a million entries could
-move all of them by a whole step.
+The noise X on the integers has P[X = z] = (1 - p)/(1 + p) p^|z|, p = e^(-1/scale). Whole values ('one_entry') have
+scale 1/epsilon (Ghosh, Roughgarden and Sundararajan 2012). Real values ('l1') are first rounded at random to a multiple
+of the step g = 2^-j: up with the probability that is the fraction of x / g, independently. Then noise is added, in
+steps: a total change of 1 costs (e^(1/scale) - 1)/g, which must be at most epsilon. With g about 2^-10/epsilon, the
+scale is within 0.1 % of the best one, 1/epsilon. Proof: docs/background/vectors.md#proof-noise-on-a-grid.
 """
 
 import math
@@ -226,8 +217,7 @@ class _NoisySize(GridMechanism):
     def spends(self) -> tuple[Spend, ...]:
         """Return the curve of the noise, on a number that changes by at most 1.
 
-        A real number x is rounded to floor(x/g + U) or its like for a uniform U, which for the same U differs between
-        neighbours by at most 1/g steps: so the curve is that of whole numbers that change by 1/g.
+        A real number is rounded to floor(x/g + U), U uniform: the curve is that of whole numbers that change by 1/g.
         """
         if self.needed:
             return (Approximate(self.epsilon, self.miss),)

@@ -21,6 +21,7 @@ from numba.extending import intrinsic
 
 from dpsieve.compiled.jit import jit
 from dpsieve.compiled.memory import load_byte, prefetch
+from dpsieve.compiled.words import mul_words
 
 _NARROW, _WIDE = ir.IntType(64), ir.IntType(128)
 _P = np.uint64(2**61 - 1)
@@ -229,18 +230,6 @@ _AHEAD = 4  # rows whose cells are fetched early
 
 
 @intrinsic
-def _upper_product(typing, a, b):
-    """Return the upper word of the product of two words."""
-
-    def code(context, builder, signature, arguments):
-        wide = ir.IntType(128)
-        product = builder.mul(*(builder.zext(word, wide) for word in arguments))
-        return builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), ir.IntType(64))
-
-    return types.uint64(types.uint64, types.uint64), code
-
-
-@intrinsic
 def _set_bits(typing, word):
     """Return how many bits of a word are set."""
     return types.uint64(types.uint64), lambda context, builder, signature, arguments: builder.ctpop(arguments[0])
@@ -261,7 +250,7 @@ def choose_starts(words, starts):
     """Return a column in [0, starts) for each word."""
     out = np.empty(len(words), np.int64)
     for i in range(len(words)):
-        out[i] = _upper_product(words[i], np.uint64(starts))
+        out[i] = mul_words(words[i], np.uint64(starts))[0]
     return out
 
 

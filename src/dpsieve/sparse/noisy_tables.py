@@ -83,9 +83,8 @@ class MaxProjection(GridMechanism, Embedding):
     change by no more than the vector. Cells that hold no entry are 0. Values are clamped to [0, max_value], which
     brings no vectors further apart.
 
-    Signed values: entry i is entry (i, +) or (i, -) of a vector that is never negative, with a cell of its own for each
-    sign, and the estimate is the cell of + less that of -. |x - y| = |x+ - y+| + |x- - y-|, so the distance of vectors
-    stays, and with it the guarantee (chapter 2 of Lebeda's thesis). The noise of two cells adds up.
+    Signed values have a cell for each sign, and the estimate is the cell of + less that of -. Proof:
+    docs/background/vectors.md#lists-of-large-entries-maxima-dense-noise-bought-sizes.
 
     Cells hold [0, max_value] in whole numbers, or for real values in quarters of 1/epsilon, in as few bits as possible;
     they are rounded after the noise. So there are many cells for few bits, and few entries share one.

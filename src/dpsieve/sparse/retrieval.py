@@ -6,12 +6,8 @@ The table is drawn uniformly among those in which, for each key, the exclusive o
 window is its content. An absent key reads b fair bits, the content of the value 0.
 
 This carries the retrieval structures of Dietzfelbinger and Walzer 2019 (windows) from sets (Patel, Persiano, Seo and
-Yeo 2024) to counts. The k rows of the system are independent with high probability: with windows of w columns that
-start at one of n, rho = k / n, and every theta in (0, ln 2] with rho (e^theta - 1) < theta,
-
-    P[some rows sum to 0 over the bits] <= n e^(-theta w + rho (e^theta - 1)) / (1 - e^(rho (e^theta - 1) - theta)).
-
-Proof: docs/background/vectors.md#proof-retrieval-tables.
+Yeo 2024) to counts. Proof, and the probability that rows depend on each other (`dependence`):
+docs/background/vectors.md#proof-retrieval-tables.
 """
 
 import math
@@ -57,10 +53,9 @@ class Retrieval(Embedding):
     two tables differ by the content of one key alone, whose value changes by 1, and so by a factor of at most e^epsilon
     (docs/background/vectors.md#proof-retrieval-tables).
 
-    If the rows of the given keys are dependent, the complete table is uniform. The hash key is never redrawn, and no
-    entry is dropped: either would depend on the other entries. With more entries than `sparsity` all this holds with
-    `failure(entries)` in place of delta, and beyond about starts + 255 entries the table is always uniform, so all
-    estimates are those of absent entries.
+    If the rows of the given keys are dependent, the complete table is uniform: the hash key is never redrawn, and no
+    entry is dropped. With more entries than `sparsity` all this holds with `failure(entries)` in place of delta, and
+    beyond about starts + 255 entries all estimates are those of absent entries.
 
     Attributes:
         sparsity: the largest number of entries that are not 0.

@@ -6,22 +6,17 @@ uniform code of its outcome. For a value v the outcome has the probability
     P_v(o) = (sum of g(z) over |z| <= Z where v + z, clamped to [low, high], is o) + r(o),
 
 with whole numbers g and r in units of 2^-128: g is nearly geometric, and r(o) = M_o 2^(128-b) - G_0(o), where G_v(o) is
-the sum above. So P_0(o) = M_o / 2^b, and the content of a key of value 0 is uniform over all codes: it has the
-distribution of what a table of random bits holds for an absent key. Far from 0, where g does not reach, an outcome
-has one code: r(o) = 2^(128-b).
-
-Privacy. Let E <= e^epsilon. If for all z from -Z to Z - 1
+the sum above. So P_0(o) = M_o / 2^b: the content of a key of value 0 is distributed as that of an absent key. Far from
+0, where g does not reach, an outcome has one code: r(o) = 2^(128-b). Let E <= e^epsilon. If for all z from -Z to Z - 1
 
     (a) g(z) <= E g(z+1) and g(z+1) <= E g(z),        (b) g(-Z) <= (E - 1) r(o) and g(Z) <= (E - 1) r(o) for all o,
 
-then P_v <= E P_w for all o and |v - w| = 1 (docs/background/vectors.md#proof-retrieval-tables).
-The check needs (a), (b), r > 0
-and that the codes are 2^b in all: O(Z) steps on whole numbers, for any range.
+then P_v <= E P_w for all o and |v - w| = 1 (docs/background/vectors.md#proof-retrieval-tables). The check needs (a),
+(b), r > 0 and that the codes are 2^b in all: O(Z) steps on whole numbers, for any range.
 
 Noise g(0), then g(z) = ceil(g(z-1) / E) on both sides, ends at the first Z with g(Z) <= (E - 1) 2^(128-b) / 16, and M_o
 is the least number that leaves r(o) >= 2^(128-b) / 16; g(0) is about the largest for which the codes suffice. What is
-left over goes to outcome 0. All this is arithmetic on whole numbers, so that any machine reads a saved table alike; it
-is part of what a saved table means, and must not change.
+left over goes to outcome 0. It is part of what a saved table means, and must not change.
 """
 
 from collections.abc import Sequence

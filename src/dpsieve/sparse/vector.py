@@ -65,7 +65,8 @@ class SparseVector(Publication):
         kinds: list[type[Mechanism]] = [type(part) for part in self._parts]
         expected: list[type[Mechanism]] = [kind for kind in (PrivateSparsity, PrivateNorm, EntryList) if kind in kinds]
         expected += [kind for kind in kinds if issubclass(kind, Embedding)][:1]
-        if kinds != expected or (self.embedding is None and self._list is None) or not self._once:
+        several = any(use.times > 1 for use in self.mechanism.uses)
+        if kinds != expected or (self.embedding is None and self._list is None) or several:
             raise InvalidValue(f"mechanism is not that of a sparse vector. {_FIX}")
         super().__post_init__()
 
@@ -290,10 +291,6 @@ class SparseVector(Publication):
     @cached_property
     def _parts(self) -> list[Mechanism]:
         return [use.mechanism for use in self.mechanism.uses]
-
-    @property
-    def _once(self) -> bool:
-        return all(use.times == 1 for use in self.mechanism.uses)
 
     @cached_property
     def embedding(self) -> Embedding | None:

@@ -1,22 +1,17 @@
 """The budget of a device: which questions it answers, recorded durably before an answer leaves.
 
-Sample-and-threshold protects a client by the threshold of a server that is trusted. A device that answers every
-question protects nothing: after 20 tosses of a coin of rate 0.5 the value is still unsent with probability 1e-6. So a
-`Budget` records each collection at its first question and charges it as a whole: the epsilon and delta of its `Terms`,
-and its exposure, the probability 1 - (1 - coin)^tosses that at least one of its coins says 'report' (one toss for each
-level; one in all with cohorts). A refused question is answered by a dummy, as if the coin had said 'silent'.
-
+A `Budget` records each collection at its first question and charges it as a whole: the epsilon and delta of its
+`Terms`, and its exposure, the probability 1 - (1 - coin)^tosses that at least one of its coins says 'report' (one toss
+for each level; one in all with cohorts). A refused question is answered by a dummy, as if the coin had said 'silent'.
 With R for `exposure`, and for everything that the device answers (with `days`: in any `days` consecutive days):
 
-* whatever servers do, its messages are (0, R)-private: no coin says 'report' with probability 1 - R or more, and until
-  one does, messages are dummies with fresh nonces, so what is asked and admitted depends on no value;
+* whatever servers do, its messages are (0, R)-private;
 * what servers that keep their terms publish is (epsilon, delta)-private together, by sums that stay within limits fixed
   in advance.
 
 What is refused, the proofs, and what is not promised: docs/background/federated.md#what-a-budget-promises. Sums are
-exact to 50 digits, and numbers are taken as the decimals that Python prints.
-
-The record is one text in durable storage: a private file (`FileStorage`), or a store of the host.
+exact to 50 digits, and numbers are taken as the decimals that Python prints. The record is one text in durable storage:
+a private file (`FileStorage`), or a store of the host.
 """
 
 import hashlib

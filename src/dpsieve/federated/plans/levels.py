@@ -2,13 +2,10 @@
 
 There are three protocols, all with one threshold for every level:
 
-* 'rounds': every client tosses a new coin at each level. One client may answer at all of them, and the whole is the
-  composition of L mechanisms, charged by the exact pairs of their rows (`federated.plans.rounds`). A trie is
-  `pruned`: it asks a client only while the prefixes of its string survive, and is charged for these questions only.
+* 'rounds': every client tosses a new coin at each level; the whole is a composition (`federated.plans.rounds`). A trie
+  is `pruned`: it asks a client only while the prefixes of its string survive, and is charged for these questions only.
 * 'cohorts': every client draws one level, each with probability 1/L, and tosses its coin there only. The whole costs
-  (epsilon, delta) once: for fixed levels of all clients, one sample-and-threshold histogram depends on the client, and
-  the mixture over levels is private by convexity. With `secret_levels` the other clients of a level have the rate
-  (p/L) / (1 - p + p/L), which costs less. A level that depends on the value is never covered.
+  (epsilon, delta) once, and less with `secret_levels`. A level that depends on the value is never covered.
 * 'one_round': the last level only, in one histogram. The least privacy cost, but the server sees rare strings in full.
 
 Proof: docs/background/federated.md#cohorts-and-secret-levels.

@@ -1,11 +1,9 @@
 """The cost of several rounds of sample-and-threshold in which one client may answer each time.
 
 In each round the client's cell holds some k clients with it, and its row is k instead of k - 1; k may depend on earlier
-answers. `accounting.adaptive` composes the pairs of all k; finitely many are enough. A trie is `pruned`: it asks a
-client only while the cell of its string survives, so the outcome 'nothing' is the last one. A lower rate never raises
-delta (`search`), so where the rows are too many, the pairs of the lowest rate whose rows are few enough stand for all
-lower ones; the sum of the deltas of all rounds, each at its part of epsilon, is a bound at every rate, and the smaller
-of both counts. Proof: docs/background/federated.md#the-cost-of-rounds.
+answers. `accounting.adaptive` composes the pairs of all k; finitely many are enough, and at low rates the pairs of a
+higher rate stand for them. A trie is `pruned`: it asks a client only while the cell of its string survives, so the
+outcome 'nothing' is the last one. Proof: docs/background/federated.md#the-cost-of-rounds.
 """
 
 import math

@@ -1,11 +1,10 @@
 """Estimates and bounds of a distribution of values, from the sampled counts of a tree of ranges.
 
-An edge between two children of a range that survived cuts all clients in two. Both parts are unions of ranges, at most
-(branching - 1) at each level above the edge: the greedy decomposition of Bharadwaj and Cormode (AISTATS 2022, Section
-4.2). A client is in exactly one of these ranges and is sampled at its level with one probability, independently. So the
-sampled counts on both sides bound the share below the edge (Hoeffding 1963, Theorem 1), whichever levels they are of
-and however many clients there are; a range below the threshold had at most threshold - 1 sampled clients. The bounds of
-all edges of the grid hold jointly. Proof: docs/background/federated.md#bounds-of-a-distribution.
+An edge between two children of a range that survived cuts all clients in two. Both parts are unions of ranges (the
+greedy decomposition of Bharadwaj and Cormode, AISTATS 2022, Section 4.2), and a client is in exactly one of these
+ranges. So the sampled counts on both sides bound the share below the edge (Hoeffding 1963, Theorem 1); a range below
+the threshold had at most threshold - 1 sampled clients. The bounds of all edges of the grid hold jointly. Proof:
+docs/background/federated.md#bounds-of-a-distribution.
 """
 
 from collections.abc import Sequence

@@ -2,12 +2,10 @@
 
 At each level clients extend the prefixes that survived so far, and only those that enough clients sent survive
 (Bharadwaj and Cormode, AISTATS 2022, Section 4.1, after Zhu et al., AISTATS 2020). A string that ends at a level is
-distinguished from one that continues: both may survive, each with its own count.
-
-The survivors of a level are published in the question of the next one. That is safe only because the histogram of each
-level is private by itself: the guarantee covers all questions and the release together (`federated.plans.levels` has
-the proof). The reports themselves are not private, and the server that counts them is trusted: with several levels it
-sees no more of a string than a prefix that others share, plus `step` symbols.
+distinguished from one that continues: both may survive, each with its own count. The survivors of a level are published
+in the question of the next one; the guarantee covers all questions and the release together
+(`federated.plans.levels`). The reports themselves are not private, and the server that counts them is trusted: with
+several levels it sees no more of a string than a prefix that others share, plus `step` symbols.
 """
 
 from abc import ABC, abstractmethod

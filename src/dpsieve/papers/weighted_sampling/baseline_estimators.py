@@ -8,7 +8,7 @@ from dpsieve.channels.channel import ReportedCounts, Target
 from dpsieve.channels.unknown_keys import Stability
 from dpsieve.errors import InvalidValue
 from dpsieve.estimation.estimators import Estimator, check_channel
-from dpsieve.papers.weighted_sampling.sampled_stability import SampledStability
+from dpsieve.papers.weighted_sampling.sampled_stability import LaplaceCut, SampledStability
 from dpsieve.sampling.schemes import everything
 from dpsieve.types import Floats, Ints
 
@@ -77,7 +77,7 @@ class NoisyCount(Estimator):
         super().__init__(channel, target)
         if not isinstance(channel, Stability | SampledStability):
             raise InvalidValue("channel has no noisy counts. Pass a stability histogram.")
-        self._cut = channel.cut
+        self._cut = LaplaceCut.of(channel.epsilon, channel.delta_, paper=channel.threshold == "paper")
         self._nodes, weights = np.polynomial.legendre.leggauss(_POINTS)
         self._nodes, self._weights = (self._nodes + 1) / 2, weights / 2
 

@@ -20,28 +20,37 @@ is post-processing. True integrals of a non-decreasing q satisfy all three; `_ke
 
 import math
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 
 import numpy as np
+from flint import arb
 
 from dpsieve.channels.channel import UnknownKeys
-from dpsieve.channels.lag import LagRows
+from dpsieve.channels.lag import Lag, LagRows
 from dpsieve.channels.law import LARGEST_FREQUENCY, WindowedLaw, Windows, runs
-from dpsieve.channels.rows import FACTOR_BITS, SAFE, Steps
-from dpsieve.channels.unknown_keys import LaplaceCut, ThresholdKind, check_threshold_kind
+from dpsieve.channels.rows import FACTOR_BITS, ONE, SAFE, Steps
+from dpsieve.channels.unknown_keys import (
+    ThresholdKind,
+    check_threshold_kind,
+    laplace_cdf,
+    laplace_threshold,
+    trim_lag,
+)
 from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
+from dpsieve.exact.balls import floor_bounds, precision
 from dpsieve.privacy.certificate import Certificate, whole_unit
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.randomness.coins import bernoulli
 from dpsieve.randomness.source import Source
-from dpsieve.sampling.schemes import Scheme, check_scheme
+from dpsieve.sampling.schemes import Scheme, Threshold, check_scheme
 from dpsieve.types import Floats, Ints
 from dpsieve.validate import Neighbours
 
 _CHUNK = 1 << 13  # parts integrated at a time
 _TINY = 1e-6
+_BITS = 320
 
 
 def sampled_stability(
@@ -61,6 +70,39 @@ def sampled_stability(
     [0.0, 0.9932]
     """
     return SampledStability(epsilon, delta, scheme, threshold=threshold, unit=unit)
+
+
+@dataclass(frozen=True)
+class LaplaceCut:
+    """Where a stability histogram cuts: report when frequency + Lap(1/epsilon) >= T (`channels.unknown_keys`).
+
+    Parameters are tightened (see `channels.rows`): `rate` is that of the noise, `above` the least integer above the
+    threshold.
+    """
+
+    rate: float
+    threshold: float
+    above: int
+
+    @classmethod
+    def of(cls, epsilon: float, delta: float, *, paper: bool) -> "LaplaceCut":
+        """Return the cut of a stability histogram."""
+        with precision(_BITS):
+            e, half = laplace_threshold(epsilon, delta, paper=paper)
+            return cls(float(e), float(half) + 1, floor_bounds(half)[0] + 2)
+
+
+def split_lag(epsilon: float, delta: float, *, paper: bool) -> Lag:
+    """Return the lag of a stability histogram with two tokens per unit.
+
+    They are 2s - 1 below and 2s above the whole number in [T + s - 1, T + s).
+    """
+    with precision(_BITS):
+        e, half = laplace_threshold(epsilon, delta, paper=paper)
+        above, first = floor_bounds(half)[0] + 2, -math.ceil(128 * math.log(2) / epsilon)
+        lags = range(first, math.ceil(float(half)) + 3 - first)
+        sums = [laplace_cdf(end - lag, e) for lag in lags for end in (half + 1, arb(above - 1))]
+        return trim_lag(2 * first, [max(0, floor_bounds((a - b) * ONE)[0]) for a, b in pairwise(sums)])
 
 
 @register("sampled_stability")
@@ -84,12 +126,13 @@ class SampledStability(UnknownKeys):
     @cached_property
     def cut(self) -> LaplaceCut:
         """The noise and the threshold."""
-        return LaplaceCut.of(self.epsilon, self.delta_, paper=self.threshold == "paper", split=True)
+        return LaplaceCut.of(self.epsilon, self.delta_, paper=self.threshold == "paper")
 
     @cached_property
     def rows(self) -> "ThinnedLaw":
         """The rows of a lag, thinned."""
-        return ThinnedLaw(Steps(self.epsilon, self.delta_), self.cut, check_scheme(self.scheme))
+        lag = partial(split_lag, self.epsilon, self.delta_, paper=self.threshold == "paper")
+        return ThinnedLaw(Steps(self.epsilon, self.delta_), self.cut, LagRows(2, lag), check_scheme(self.scheme))
 
     @cached_property
     def _certificate(self) -> Certificate:
@@ -101,13 +144,21 @@ class SampledStability(UnknownKeys):
         raise InvalidValue(f"epsilon has no exact delta here: the noisy counts are sampled. {hint}")
 
 
+def bends_of(scheme: Scheme) -> tuple[float, ...]:
+    """Return the real frequencies, other than whole ones, at which q is known to bend; it is smooth elsewhere."""
+    if not isinstance(scheme, Threshold) or scheme.name != "priority" or scheme.power == 0:
+        return ()
+    with np.errstate(over="ignore"):
+        return (float(np.float64(1 / scheme.tau) ** (1 / scheme.power)),)
+
+
 class ThinnedLaw(WindowedLaw):
     """A stability histogram cut into parts (see `LaplaceCut`), each kept with the mean of q over it."""
 
     resolution = 2
 
-    def __init__(self, steps: Steps, cut: LaplaceCut, scheme: Scheme) -> None:
-        self._inner, self._scheme, self._cut = LagRows(2, lambda: cut.lag), scheme, cut
+    def __init__(self, steps: Steps, cut: LaplaceCut, inner: LagRows, scheme: Scheme) -> None:
+        self._inner, self._scheme, self._cut = inner, scheme, cut
         self.spread, constant = self._inner.spread, scheme.constant_from()
         self.last = None if constant is None else self._inner.last + constant
         self._rises = 2 * cut.above - 1  # from this lag on, the frequency is above the part
@@ -171,7 +222,7 @@ class ThinnedLaw(WindowedLaw):
     def _means(self, parts: Ints) -> Floats:
         """Integrate by Gaussian quadrature, on both sides of each bend of the scheme."""
         start, width = self._edges(parts - 1)[:, None], self._widths[parts % 2, None]
-        inside = [bend for bend in sorted(self._scheme.bends()) if start[0, 0] < bend < start[-1, 0] + 1]
+        inside = [bend for bend in bends_of(self._scheme) if start[0, 0] < bend < start[-1, 0] + 1]
         bends = [np.clip(bend - start, 0, width) for bend in inside]
         sides = list(pairwise([np.zeros_like(width), *bends, width]))
         depth = np.concatenate([a + (b - a) * self._nodes for a, b in sides], axis=1)
@@ -201,7 +252,7 @@ class ThinnedLaw(WindowedLaw):
         They span the reach of the frequencies first to last. Under a frequency at distance d, the same tail is lower by
         e^(-epsilon d), so these numbers serve all rows.
         """
-        from dpsieve.channels.stepwise_loops import decaying_sums
+        from dpsieve.papers.weighted_sampling.sampled_stability_loops import decaying_sums
 
         low, high = (max(0, 2 * (i - self._cut.above) + 1) for i in (first, last))
         parts = np.arange(max(0, low - 2 * self.spread), high + 2 * self.spread) + 1

@@ -10,14 +10,9 @@ a budget (epsilon, delta):
 
 for three orders fixed at creation; and under every rule the leaks of the curves add up to at most D, and under 'sums'
 those of (epsilon, delta) readings that are not also the reading by curves to at most D_own, where
-
-    D + D_own + d_g + sum of d_a <= delta.
-
-A spend is admitted if some rule holds for all entries with it. Then the transcript is (epsilon, delta)-DP, if every
-entry is chosen as any function of earlier outputs: transcripts are divided by the first rule that holds for them, on
-each part the process is stopped when its rule fails, and the failures of all parts add up to at most delta. The
-division of delta is fixed and recorded with the first entry, before there is any result, and never chosen again.
-Proof, with references: docs/background/composition.md#the-rules-of-a-ledger.
+D + D_own + d_g + sum of d_a <= delta. A spend is admitted if some rule holds for all entries with it. The division of
+delta is fixed and recorded with the first entry, before there is any result, and never chosen again. Proof, with
+references: docs/background/composition.md#the-rules-of-a-ledger.
 """
 
 import math

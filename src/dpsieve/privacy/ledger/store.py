@@ -1,18 +1,10 @@
 """The file of a ledger: one SQLite database whose rows are chained by hashes and durable before a write returns.
 
-How it stays consistent:
-
-1. A ledger is created as a private temporary file and linked to its name, which fails if the name is taken: of two
-   processes that create it at once, one wins, and both use that file. A temporary name left by a crash is removed.
-2. A write holds SQLite's write lock from before it reads until after it commits (BEGIN IMMEDIATE).
-3. Deleting the journal commits. With synchronous=EXTRA the file is flushed before and the folder after; with FULL, a
-   power failure just after a commit could still undo it.
-4. A connection lives for one operation, so threads, forks and pickles share none. The file is opened through SQLite
-   only: closing any other handle to it would drop the locks of this process (POSIX). A fork waits for the connections
-   of other threads, since a copy of SQLite's locks in the child would never be released.
-5. The journal that undoes an unfinished write is named after the file. Under a second name it would not be found, and
-   would later undo the spends made under that name. So a file with two names is refused: a hard link, or a mount of
-   the file alone. Symbolic links are resolved.
+A ledger is created as a private temporary file and linked to its name, which fails if the name is taken. A write holds
+SQLite's write lock from before it reads until after it commits (BEGIN IMMEDIATE), with synchronous=EXTRA. A connection
+lives for one operation, so threads, forks and pickles share none; a fork waits for the connections of other threads. A
+file with two names is refused, since its journal would not be found under the other one. Why:
+docs/background/composition.md#the-file.
 """
 
 import json
