@@ -160,7 +160,7 @@ def walk(c, b, words, sums, birth, parts, limits, totals):
             gone_high, gone_low = add(gone_high, gone_low, lost_high, lost_low)
             if not less(least_high, least_low, gone_high, gone_low):
                 left_high, left_low = sub(least_high, least_low, gone_high, gone_low)
-                _, whole_high, whole_low = _times(left_high, left_low, limits[2])
+                whole_high, whole_low, _ = mul(left_high, left_low, limits[2])
                 under_high, under_low = add(high, low, whole_high, whole_low)
             left_high, left_low = sub(last_high, last_low, gone_high, gone_low)
             left_high, left_low = mul_word_up(left_high, left_low, limits[2])
@@ -176,13 +176,6 @@ def walk(c, b, words, sums, birth, parts, limits, totals):
     row = len(c) - 1
     _, _, _, missing = _vanishing(c, words, birth, parts, row, b[row], c[row], peak)
     return (1 if missing else 0), row, worst_high, worst_low
-
-
-@jit()
-def _times(high, low, factor):
-    """Return floor(a factor / 2^64), after a zero."""
-    top, middle, _ = mul(high, low, factor)
-    return _ZERO, top, middle
 
 
 _REASONS = {

@@ -26,7 +26,6 @@ KEY_WORDS = 4
 MOST_BYTES = 1 << 16
 """The longest text that can be a key."""
 _PER_BLOCK = 2
-_MOST_BLOCKS = 8  # distinguished by the upper three bits of a digest, which are free
 
 
 def check_dimension(value: object, name: str = "dimension") -> Dimension:
@@ -130,9 +129,10 @@ def digest_items(items: pa.Array, key: Words) -> Words:
 
 
 def hash_words(key: Words, digests: Words, blocks: int) -> Words:
-    """Return 2 * blocks pseudorandom words for each digest, under a random key of four words."""
-    if not 1 <= blocks <= _MOST_BLOCKS:
-        raise InvalidValue(f"blocks={blocks} is not between 1 and {_MOST_BLOCKS}. Request fewer words.")
+    """Return 2 * blocks pseudorandom words for each digest, under a random key of four words.
+
+    There are at most 8 blocks, distinguished by the upper three bits of a digest, which are free.
+    """
     cipher = Cipher(AES256(key.astype("<u8").tobytes()), ECB()).encryptor()  # noqa: S305 (a keyed hash, of distinct blocks)
     plain = np.empty((len(digests), blocks, _PER_BLOCK), "<u8")
     plain[:, :, 0] = digests[:, :1]
