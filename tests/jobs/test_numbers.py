@@ -25,8 +25,8 @@ from dpsieve.engines.sql import queries as number_query
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, InvalidValue, NotCertified
 from dpsieve.numbers import gaps as gap_quantiles
 from dpsieve.numbers.box import UnitMeans, best_noise
-from dpsieve.numbers.gaps import GapQuantiles
 from dpsieve.numbers.noise import ScaledNoise
+from dpsieve.numbers.quantiles import GapQuantiles
 from dpsieve.numbers.search import QuantileSearch
 from dpsieve.privacy.guarantee import Contribution
 from dpsieve.randomness.picks import shuffled

@@ -16,8 +16,8 @@ import dpsieve as ds
 from dpsieve.accounting.curves import zcdp_epsilon
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, InvalidValue, NotCertified
 from dpsieve.numbers import gaps as gap_quantiles
-from dpsieve.numbers.gaps import GapQuantiles, segments
 from dpsieve.numbers.grid_quantiles import DyadicGrid, as_share, sensitivity
+from dpsieve.numbers.quantiles import GapQuantiles, segments
 from dpsieve.numbers.rows import search_columns
 from dpsieve.numbers.search import QuantileSearch, rank_change
 from dpsieve.privacy.mechanism import from_json

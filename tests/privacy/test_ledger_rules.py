@@ -16,7 +16,7 @@ import pytest
 from dpsieve.accounting.composition import convert_to_replacement
 from dpsieve.accounting.curves import gaussian_curve, gaussian_delta, range_divergence, renyi_delta
 from dpsieve.errors import BudgetExceeded, InvalidType, InvalidValue, LedgerError
-from dpsieve.numbers.gaps import GapQuantiles
+from dpsieve.numbers.quantiles import GapQuantiles
 from dpsieve.privacy import (  # fmt: skip
     Approximate,
     BoundedRange,

@@ -177,9 +177,9 @@ def range_divergence(order: float, epsilon: float) -> Ball:
     Proof: docs/background/composition.md#kinds-of-spends.
     """
     a, e = ball(order), ball(epsilon)
-    whole, reduced = -(-a * e).expm1(), -((1 - a) * e).expm1()  # 1 - c^a and 1 - c^(a-1)
-    top = ((a - 1) * whole / (a * reduced)).log() + e
-    return top + (whole / (-a * (-e).expm1())).log() / (a - 1)
+    full, reduced = -(-a * e).expm1(), -((1 - a) * e).expm1()  # 1 - c^a and 1 - c^(a-1)
+    top = ((a - 1) * full / (a * reduced)).log() + e
+    return top + (full / (-a * (-e).expm1())).log() / (a - 1)
 
 
 def checked_order(order: float) -> float:

@@ -58,10 +58,10 @@ class FlooredLaw(TokenLaw):
     def cell_probabilities(self, frequencies: Ints, edges: Ints) -> Floats:
         above = np.flatnonzero(edges >= self._tokens)
         mass = np.zeros((len(frequencies), len(edges) - 1))
-        some = np.flatnonzero(frequencies > self.shift)
-        if len(some) and len(above) > 1:
-            inner = self.law.cell_probabilities(frequencies[some] - self.shift, edges[above] - self._tokens)
-            mass[np.ix_(some, np.arange(above[0], len(edges) - 1))] = inner
+        reported = np.flatnonzero(frequencies > self.shift)
+        if len(reported) and len(above) > 1:
+            inner = self.law.cell_probabilities(frequencies[reported] - self.shift, edges[above] - self._tokens)
+            mass[np.ix_(reported, np.arange(above[0], len(edges) - 1))] = inner
         return mass
 
     def likeliest(self, tokens: Ints) -> tuple[Ints, Floats]:

@@ -229,8 +229,8 @@ def fill_windows(c, b, parts, masses, birth, reported, rows, level, room, neares
             left[n], right[n], density[n] = place, end, masses[birth + rung]
             place, n = end, n + 1
         starts[1] = n
-        one = slice(row, row + 1)
-        windows(starts, left, right, density, row, parts, level + margin, nearest[one], farthest[one])
+        single = slice(row, row + 1)
+        windows(starts, left, right, density, row, parts, level + margin, nearest[single], farthest[single])
 
 
 @jit()

@@ -3,17 +3,11 @@
 Without sampling, row i of Algorithm 5 (Cohen, Geri, Sarlos, Stemmer 2021, as corrected) is the same distribution of the
 lag for every i; lags >= i are silent. Cut a unit of lag into R parts, and follow part v through the lags v, v + R,
 v + 2R, ... as the frequency grows. Its mass starts with delta / R, is multiplied by e^epsilon at each step that ends
-below lag c and by e^-epsilon at each later step, and vanishes at lag b:
-
-        delta/R * e^(epsilon * k),   k = 0, 1, ..., n, n-1, n-2, ...     with n the number of steps that end below c.
-
-Two sums fix b and c: the mass that vanishes at a step is delta, and the total is 1. Both are solved on integers; the
-part that holds c gets a mass between the two regimes, the part that holds b keeps a remainder. With R = 1 this is
-Algorithm 4. Each row is the previous one shifted up, so a frequency of 10^12 costs what a frequency of 10 costs.
-
-Privacy. Rows i and i + 1 are the lag shifted by one unit, with the tokens up to zero announced as 'nothing'. The kernel
-checks the lag against itself shifted by one unit, and 'nothing' against row 1; joining tokens to 'nothing' cannot raise
-a divergence, so these two pairs stand for all.
+below lag c and by e^-epsilon at each later step, and vanishes at lag b. Two sums fix b and c: the mass that vanishes at
+a step is delta, and the total is 1. Both are solved on integers; the part that holds c gets a mass between the two
+regimes, the part that holds b keeps a remainder. With R = 1 this is Algorithm 4. The kernel checks the lag against
+itself shifted by one unit, and 'nothing' against row 1; these two pairs stand for all:
+docs/background/channels.md#the-closed-form-of-the-lag.
 """
 
 import math

@@ -1,18 +1,11 @@
 """Numba: rows of the corrected Algorithm 5 on integers, and work on blocks of them: common cells, draws, windows.
 
 With one part per unit this is Algorithm 4. The algorithms are those of Cohen, Geri, Sarlos and Stemmer (2021). Row i is
-made from row i - 1 for the largest reporting probability pi_i that the scheme and privacy allow:
-
-    pi_i = min(q_i, e^eps pi_(i-1) + delta, 1 - e^-eps (1 - pi_(i-1) - delta)),
-
-and its mass is pushed to the highest tokens. Every old token gets between its least and e^eps times its mass; the least
-is e^-eps times its mass, except for the lowest tokens, which may vanish together with at most
-delta - max(0, silent_(i-1) - e^eps silent_i) (the factor e^eps on silent_i is the correction). From the right, tokens
-get their maximum until the mass is used up; one token in between gets the remainder. The new unit has min(pi_i, delta).
-
-Rounding is on the safe side everywhere: products with e^eps are rounded down, with e^-eps up, so each adjacent pair of
-rows keeps the promise on the integers themselves. The kernel checks that. A mass is two words, (high, low).
-`parameters` are e^eps as a mantissa and a shift, e^-eps times 2^64, delta in two words, and the parts of a unit.
+made from row i - 1 for the largest reporting probability pi_i that the scheme and privacy allow, and its mass is pushed
+to the highest tokens: docs/background/channels.md#rows-step-by-step. Rounding is on the safe side everywhere: products
+with e^eps are rounded down, with e^-eps up, so each adjacent pair of rows keeps the promise on the integers themselves.
+The kernel checks that. A mass is two words, (high, low). `parameters` are e^eps as a mantissa and a shift, e^-eps times
+2^64, delta in two words, and the parts of a unit.
 """
 
 import numpy as np

@@ -283,8 +283,8 @@ def _margin(terms: Sequence[Term], others: Sequence[Term], side: int, tail: floa
         return start + place * step + mean
     from scipy.special import ndtr
 
-    some = np.flatnonzero(masses > 1e-15)
-    points, masses = start + some * step + mean, masses[some]
+    likely = np.flatnonzero(masses > 1e-15)
+    points, masses = start + likely * step + mean, masses[likely]
     missing, low, high = 1 - masses.sum(), points[0] - 40 * deviation, points[-1] + 40 * deviation
     for _ in range(60):
         middle = (low + high) / 2

@@ -149,7 +149,6 @@ class MaximumLikelihood(Estimator):
     kind = "mle"
 
     def values(self, parts: Ints) -> Floats:
-        """Return g(i) / pi_i for each token."""
         likeliest, _ = self.channel.rows.likeliest(parts)
         reported = self.channel.rows.reported(np.minimum(likeliest, LARGEST_FREQUENCY))
         if not reported.all():

@@ -206,9 +206,9 @@ class KeyTotals(Counting, Reader):
         steps = check_tokens(tokens) - GRID * self.shift
         half = cube_half_width(self.dimensions, 0.0, level) * self.scale
         low, high = np.ceil((steps - half) / GRID), np.floor((steps + half) / GRID)
-        near = steps < end
-        low[near] = np.searchsorted(upper, steps[near], side="left") + 1
-        high[near] = np.searchsorted(lower, steps[near], side="right")
+        near_threshold = steps < end
+        low[near_threshold] = np.searchsorted(upper, steps[near_threshold], side="left") + 1
+        high[near_threshold] = np.searchsorted(lower, steps[near_threshold], side="right")
         least = 0 if self.reports_all else 1
         low, high = np.maximum(low, least), np.maximum(high, least)
         return low.astype(np.int64) + self.shift, np.maximum(low, high).astype(np.int64) + self.shift

@@ -133,14 +133,14 @@ class Sizes:
         totals = np.maximum(laws @ noisy / (laws**2).sum(axis=1), 1.0)
         misfit = ((noisy - totals[:, None] * laws) ** 2).sum(axis=1) / (2 * self.scale) ** 2
         best = int(np.argmin(misfit + penalty))
-        fitted, found = _from_each_on(totals[best] * laws[best]), _from_each_on(noisy)
+        fitted, counted = _from_each_on(totals[best] * laws[best]), _from_each_on(noisy)
         summed, edges = np.arange(len(noisy), 0, -1), np.array(self.edges)
         deviation = self.scale * np.sqrt(2 * summed)
         noise_per_pair = self.scale / float(totals[best] * laws[best] @ edges)
         least = np.minimum(_TOLERANCE + _FEW * noise_per_pair * edges, _OF_FEW) * (1 + _LONG_TAILED / summed)
-        least, kept = np.where(edges > _FAR, _TOLERANCE_OF_FAR, [least, np.ones(len(noisy))])
-        difference = (found - fitted) / deviation
-        beyond = np.where(np.abs(difference) > least, difference - np.sign(difference) * kept, 0.0)
+        least, uncorrected = np.where(edges > _FAR, _TOLERANCE_OF_FAR, [least, np.ones(len(noisy))])
+        difference = (counted - fitted) / deviation
+        beyond = np.where(np.abs(difference) > least, difference - np.sign(difference) * uncorrected, 0.0)
         corrected = fitted + beyond * deviation
         units = -np.diff(np.maximum.accumulate(np.maximum(corrected, 0)[::-1])[::-1], append=0.0)
         return np.asarray(units)

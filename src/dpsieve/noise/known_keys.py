@@ -126,7 +126,6 @@ class NoisyCounts(Counting):
     reports_all = True
 
     def possible(self, tokens: Ints) -> bool:
-        """Return whether tokens are of a plausible size."""
         return bool(((tokens >= -_LARGEST) & (tokens <= _LARGEST)).all())
 
 
@@ -238,7 +237,6 @@ class KnownKeys(NoisyCounts, NoiseReader):
         return formula(self.guarantee, worst, "balls", "the exact analysis of Gaussian noise")
 
     def spends(self) -> tuple[Spend, ...]:
-        """Return the curve of the noise itself."""
         keys, rows = self.max_keys, self.max_rows
         if self.noise == "laplace":
             return (DiscreteLaplace(self.scale, rows, keys),)

@@ -209,7 +209,6 @@ class ReportThenCount(UnknownKeys):
 
     @cached_property
     def rows(self) -> ReportThenCountLaw:
-        """A coin, and a count with noise where it reports."""
         certify_coins(self.coins)  # never draw from a table that breaks the promise
         return ReportThenCountLaw(coin_table(self.coins), self.first, self.sigma, self.max_rows)
 

@@ -95,9 +95,9 @@ class AmountBounds(Mechanism):
 
 def bins_of(amounts: Floats) -> Ints:
     """Return the number of units in each bin, from the most negative to the largest."""
-    some = amounts[~np.isnan(amounts)]
-    size = np.frexp(np.abs(some))[1]  # 2^(size - 1) <= |x| < 2^size
-    place = np.where(np.abs(some) < 1, 0, np.clip(size, 1, _SIDE)) * np.sign(some).astype(np.int64)
+    numbers = amounts[~np.isnan(amounts)]
+    size = np.frexp(np.abs(numbers))[1]  # 2^(size - 1) <= |x| < 2^size
+    place = np.where(np.abs(numbers) < 1, 0, np.clip(size, 1, _SIDE)) * np.sign(numbers).astype(np.int64)
     return np.bincount(place.astype(np.int64) + _SIDE, minlength=_BINS).astype(np.int64)
 
 

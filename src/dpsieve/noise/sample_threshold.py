@@ -94,7 +94,6 @@ class BinomialLaw(TokenLaw):
         return low[place], high[place]
 
     def draw(self, frequencies: Ints, source: Source, *, already_sampled: bool = False) -> Ints:
-        """Return the sampled counts that reach the threshold."""
         counts = frequencies if already_sampled else binomial(frequencies, self.rate, source=source)
         return np.where(counts >= self.threshold, counts, 0)
 
@@ -146,7 +145,6 @@ class SampleThreshold(ReportedCounts):
 
     @cached_property
     def rows(self) -> BinomialLaw:
-        """The binomial rows."""
         return BinomialLaw(self.rate, self.threshold)
 
     def delta(self, epsilon: float, neighbours: Neighbours = "add_remove") -> float:

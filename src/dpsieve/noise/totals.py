@@ -201,7 +201,7 @@ def table_names(totals: Sequence[AnyTotal], keys: Sequence[str] = ()) -> list[tu
         ends = start if columns.count(total.column) > 1 else total.column
         every.append((start, f"{ends}_low", f"{ends}_high"))
         for name in every[-1]:
-            others = [one for names in every for one in names if one == name]
+            others = [other for names in every for other in names if other == name]
             if name in (*keys, *TAKEN) or len(others) > 1:
                 fix = f"Rename the column {total.column!r}, such as to '{total.column}_value'."
                 raise InvalidValue(
@@ -212,11 +212,11 @@ def table_names(totals: Sequence[AnyTotal], keys: Sequence[str] = ()) -> list[tu
 
 def check_totals(sums: Any, means: Any) -> tuple[AnyTotal, ...]:
     """Return the totals that the arguments `sums` and `means` ask for."""
-    found = [_total(name, kind, bounds) for kind, given in (("sum", sums), ("mean", means))
+    totals = [_total(name, kind, bounds) for kind, given in (("sum", sums), ("mean", means))
              for name, bounds in _columns(f"{kind}s", given)]  # fmt: skip
-    if len(found) > MOST_TOTALS:
+    if len(totals) > MOST_TOTALS:
         raise InvalidValue(f"sums and means name more than {MOST_TOTALS} columns. Name fewer.", argument="sums")
-    return tuple(found)
+    return tuple(totals)
 
 
 def _columns(argument: str, given: Any) -> Iterable[tuple[str, Any]]:
@@ -316,5 +316,5 @@ def _fieller(counts: Floats, sums: Floats, half_width: HalfWidth) -> tuple[Float
             within = inside(middle)
             good, bad = np.where(within, middle, good), np.where(within, bad, middle)
         ends.append(np.where(all_inside, edge, np.where(inside(start), bad, start)))
-    some = counts > 0
-    return np.where(some, ends[0], -1.0), np.where(some, ends[1], 1.0)
+    positive = counts > 0
+    return np.where(positive, ends[0], -1.0), np.where(positive, ends[1], 1.0)

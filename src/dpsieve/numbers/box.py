@@ -240,7 +240,6 @@ class UnitMeans(ScaledNoise):
 
     @property
     def size(self) -> int:
-        """The number of means."""
         return len(self.lows)
 
     @property
@@ -259,7 +258,6 @@ class UnitMeans(ScaledNoise):
         return CountedMeans(self, only_number(drawn, "units", -1e300, 1e300))
 
     def possible(self, values: Floats) -> bool:
-        """Return whether values are within the bounds."""
         return bool(((values >= self.lows) & (values <= self.highs)).all())
 
 

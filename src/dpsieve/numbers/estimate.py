@@ -109,7 +109,6 @@ class Estimate(Publication):
         return self.mechanism.last
 
     def check(self) -> None:
-        """Raise unless the table is a possible outcome of the mechanism."""
         last, table = self.last, self.table
         if not isinstance(last, Estimating):
             raise InvalidValue(f"mechanism publishes no numbers. {_FIX}")

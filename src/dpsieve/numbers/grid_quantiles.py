@@ -215,7 +215,6 @@ class GridQuantiles(Estimating):
 
     @property
     def size(self) -> int:
-        """The number of published quantiles."""
         return len(self.quantiles)
 
     @property
@@ -239,7 +238,6 @@ class GridQuantiles(Estimating):
         return self.grid.points(self.draw_sorted(rows, source))[self._places]
 
     def columns(self, values: Floats) -> dict[str, Floats]:
-        """Return the bound on the rank error of each value."""
         return {"rank_error": np.array(self.rank_errors)[self._places]}
 
     def possible(self, values: Floats) -> bool:

@@ -126,7 +126,6 @@ class NoisySums(Estimating):
 
     @property
     def size(self) -> int:
-        """The number of sums."""
         return len(self.steps)
 
     @property
@@ -145,7 +144,6 @@ class NoisySums(Estimating):
         return formula(self.guarantee, worst, "balls", "the exact analysis of Gaussian noise on whole numbers")
 
     def spends(self) -> tuple[Spend, ...]:
-        """Return the curve of the noise."""
         return (Gaussian(self.scale, self.distance),)
 
     def draw(self, sums: Ints, source: Source) -> Floats:
@@ -179,9 +177,9 @@ class NoisySums(Estimating):
     def possible(self, values: Floats) -> bool:
         """Return whether each value is a whole number of steps from its offset, up to the rounding of floats."""
         steps, offsets = np.array(self.steps), np.array(self.offsets or (0.0,))
-        whole = np.rint((values - offsets) / np.where(steps > 0, steps, 1.0))
+        multiples = np.rint((values - offsets) / np.where(steps > 0, steps, 1.0))
         rounding = 2.0**-50 * (np.abs(values) + np.abs(offsets))
-        return bool((np.abs(self.real(whole) - values) <= rounding).all())
+        return bool((np.abs(self.real(multiples) - values) <= rounding).all())
 
     def expected_error(self, p: float = 2.0) -> float:
         """Return the expected sum over coordinates of |noise|^p: the p-th moment of the error, for p > 0.

@@ -209,7 +209,6 @@ class NoisyRanks(Mechanism):
 
     @cached_property
     def guarantee(self) -> Guarantee:
-        """The guarantee when one row is replaced."""
         return Guarantee(self.epsilon, self.delta, "replace", self.unit)
 
     def spends(self) -> tuple[Spend, ...]:

@@ -295,10 +295,10 @@ class Composed(Counting):
     def _certificate(self) -> Certificate:
         every = [(use.times, part) for use in self.uses for part in use.mechanism.certify().parts]
         each = [part if times == 1 else replace(part, scope="one key") for times, part in every]
-        whole = self._together
+        together = self._together
         if any(part.method == "formula" for part in each):  # the weakest method of any part applies to the whole
-            whole = replace(whole, method="formula")
-        return Certificate(self.guarantee, (*each, whole))
+            together = replace(together, method="formula")
+        return Certificate(self.guarantee, (*each, together))
 
     @cached_property
     def _together(self) -> Part:
@@ -334,18 +334,18 @@ class Composed(Counting):
     def _cost(self) -> float:
         """Return the delta of all uses at epsilon, rounded up."""
         pure = [use for use in self.uses if use.mechanism.guarantee.delta == 0]
-        rest = [use for use in self.uses if use.mechanism.guarantee.delta > 0]
-        if len(rest) > 1:
+        approximate = [use for use in self.uses if use.mechanism.guarantee.delta > 0]
+        if len(approximate) > 1:
             promised = [(use.mechanism.guarantee, use.times) for use in self.uses]
-            whole = [Approximate(promise.epsilon, promise.delta, times) for promise, times in promised]
-            return min(Composition(spends).delta(self.epsilon) for spends in (self.spends(), whole))
+            guarantees = [Approximate(promise.epsilon, promise.delta, times) for promise, times in promised]
+            return min(Composition(spends).delta(self.epsilon) for spends in (self.spends(), guarantees))
         spent = upper(lambda: sum((ball(use.mechanism.guarantee.epsilon) * use.times for use in pure), ball(0)))
         if spent > self.epsilon:
             return 1.0
-        if not rest:
+        if not approximate:
             return 0.0
-        promise, left = rest[0].mechanism.guarantee, remaining(self.epsilon, spent)
-        return repeated_delta(rest[0].times, left, each_epsilon=promise.epsilon, each_delta=promise.delta)
+        promise, left = approximate[0].mechanism.guarantee, remaining(self.epsilon, spent)
+        return repeated_delta(approximate[0].times, left, each_epsilon=promise.epsilon, each_delta=promise.delta)
 
     @property
     def contribution(self) -> Contribution:

@@ -313,17 +313,17 @@ def cube_tail(scale: float, dimensions: int, least: int) -> float:
         return p**first * sum(terms, ball(0))
 
     every = [(2 * r + 1) ** dimensions for r in range(dimensions + 1)]
-    some = [(i + 1) * (2 * (least + i) + 1) ** (dimensions - 1) for i in range(dimensions + 1)]
-    return upper(lambda: total(least, some) / total(0, every))
+    beyond = [(i + 1) * (2 * (least + i) + 1) ** (dimensions - 1) for i in range(dimensions + 1)]
+    return upper(lambda: total(least, beyond) / total(0, every))
 
 
 def _differences(values: list[int]) -> list[int]:
     """Return the first of the values, of their differences, of the differences of these, and so on."""
-    found = []
+    differences = []
     while values:
-        found.append(values[0])
+        differences.append(values[0])
         values = [after - before for before, after in pairwise(values)]
-    return found
+    return differences
 
 
 @lru_cache(maxsize=1024)

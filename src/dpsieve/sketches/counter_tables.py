@@ -89,9 +89,9 @@ class IntegerTable(CounterTable):
         integers.update(items, self._table, self._zeros, self._spare, self._held[-1], self._salt)
 
     def keys_and_counts(self) -> tuple[pa.Array, Ints]:
-        held = self._table[self._table["stored"] != 0]
-        held = held[np.argsort(held["key"])]
-        return pa.array(held["key"]), held["stored"] - (1 + self.state["decrements"])
+        occupied = self._table[self._table["stored"] != 0]
+        occupied = occupied[np.argsort(occupied["key"])]
+        return pa.array(occupied["key"]), occupied["stored"] - (1 + self.state["decrements"])
 
     def find(self, item: pa.Array) -> int:
         stored = int(self._table[integers.find(as_numpy(item)[0], self._table, self._salt)]["stored"])

@@ -160,7 +160,6 @@ class PrivateSketch(Counting):
         """The least token that is published."""
 
     def possible(self, tokens: Ints) -> bool:
-        """Return whether all tokens reach the threshold."""
         return bool(((tokens >= self.least) & (tokens // self.resolution <= _LARGEST)).all())
 
     @abstractmethod
@@ -203,7 +202,6 @@ class LaplaceSketch(PrivateSketch):
 
     @cached_property
     def scale(self) -> float:
-        """The scale of all noises."""
         return laplace_scale(self.epsilon, self.sensitivity * self.items_per_unit)
 
     @property
@@ -271,8 +269,8 @@ class NoisySketch(LaplaceSketch):
         A true frequency f is at least its counter c = token - X - Y, and at most c + gamma = token + noisy gamma - X.
         """
         below, above = self._margins
-        whole = noisy.astype(np.int64)
-        return np.maximum(whole - below, 1), whole + lost + above
+        counters = noisy.astype(np.int64)
+        return np.maximum(counters - below, 1), counters + lost + above
 
     @property
     def least(self) -> int:

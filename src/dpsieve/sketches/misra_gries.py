@@ -162,8 +162,8 @@ class MisraGries(Sketch):
     def snapshot(self) -> State:
         with self._alone:
             none = pa.nulls(0), np.empty(0, np.int64)
-            held = none if self._table is None else self._table.keys_and_counts()
-            return State(self._kind, (self._counters, self.items, self.decrements), Table(*held))
+            contents = none if self._table is None else self._table.keys_and_counts()
+            return State(self._kind, (self._counters, self.items, self.decrements), Table(*contents))
 
     @classmethod
     def _of(cls, state: State) -> Self | None:

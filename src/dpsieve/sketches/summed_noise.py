@@ -239,9 +239,9 @@ class RoundedSketch(SketchSum):
         """Return a token for each value above zero, 0 for 'nothing', and the noisy N as `lost`."""
         tokens = np.zeros(len(values), np.int64)
         full = self.choice.full
-        kept = np.flatnonzero(uniform_integers(len(values), full, source) < values)
-        outcome = super().draw(np.maximum(values[kept], full), items, source)
-        tokens[kept] = outcome.tokens
+        rows = np.flatnonzero(uniform_integers(len(values), full, source) < values)
+        outcome = super().draw(np.maximum(values[rows], full), items, source)
+        tokens[rows] = outcome.tokens
         return replace(outcome, tokens=tokens)
 
     def bounds(self, noisy: Floats, lost: int) -> tuple[Ints, Ints]:

@@ -78,10 +78,10 @@ class UserMisraGries(Sketch):
         check_kind("sets", kind, self._kind)
         every = values if self._kind is None else pa.concat_arrays([self._held.keys, values])
         coded = every.dictionary_encode()  # the held keys come first, in their order
-        codes, held = coded.indices.to_numpy().astype(np.int64), len(self)
+        codes, known = coded.indices.to_numpy().astype(np.int64), len(self)
         stored = np.zeros(len(coded.dictionary), np.int64)
-        stored[:held] = self._held.values
-        remaining, lowered, counted = count_sets(codes[held:], offsets, stored, held, self.counters)
+        stored[:known] = self._held.values
+        remaining, lowered, counted = count_sets(codes[known:], offsets, stored, known, self.counters)
         table = Table(coded.dictionary.take(pa.array(remaining)), stored[remaining] - lowered)
         users, items, decrements = self.users + len(offsets) - 1, self.items + counted, self.decrements + lowered
         self._kind, self._held, self.users, self.items, self.decrements = kind, table, users, items, decrements

@@ -115,9 +115,9 @@ class Alp(Embedding):
 
     def certify(self) -> Certificate:
         closest = Fraction(float(np.diff(self.edges).min()))
-        kept = self.flips >= least_flips(self.epsilon, self.neighbours, closest)
+        is_private = self.flips >= least_flips(self.epsilon, self.neighbours, closest)
         covers = f"a flip of each bit with probability {self.flips}/2^{FLIP_BITS}, levels at least {closest} apart"
-        return formula(self.guarantee, 0.0 if kept else 1.0, "kernel", covers)
+        return formula(self.guarantee, 0.0 if is_private else 1.0, "kernel", covers)
 
     def draw(self, digests: Words, values: Any, source: Source, key: Words | None = None) -> Words:
         # The bits: bit c s + place of column c, the negative columns first.
@@ -234,38 +234,29 @@ def alp(
 ) -> Alp:
     """Return the ALP mechanism for about `sparsity` entries of at most `max_value`, at `bits` bits per entry.
 
-    Args:
-        epsilon: the budget.
-        sparsity: the number of entries; if only a bound on their total is known, that total divided by the distance
-            of levels, which is the number of ones in the fullest column.
-        max_value: the largest value; larger ones are clamped.
-        neighbours: 'l1' or 'one_entry'.
-        alpha: the distance of levels times epsilon, under 'one_entry' rounded to whole distances. Default: the
-            least expected error, by public numbers alone.
-        bits: stored per entry. More bits mean fewer collisions. With fewer than two per column, a column has fewer
-            places than twice the entries, which still works, with a larger error.
-        signed: whether values may be below 0.
-        unit: what is added or removed.
+    The arguments are those of `SparseVector.private`. If only a bound on the total of entries is known, `sparsity` is
+    that total divided by the distance of levels, which is the number of ones in the fullest column. `alpha` is the
+    distance of levels times epsilon, under 'one_entry' rounded to whole distances.
 
     >>> made = alp(1.0, 100_000, 60, neighbours="one_entry")
     >>> made.gap, made.levels, made.places, [round(error, 1) for error in made.expected_error()]
     (2.0, 30, 1000000, [2.4, 1.5])
     """
-    near, top, bits, alpha = check_shape(epsilon, sparsity, neighbours, max_value, bits, alpha)
+    relation, top, bits, alpha = check_shape(epsilon, sparsity, neighbours, max_value, bits, alpha)
 
     def make(gap: float) -> Alp:
-        flips = least_flips(epsilon, near, Fraction(gap))
+        flips = least_flips(epsilon, relation, Fraction(gap))
         levels = max(math.ceil(top / gap), 1)
         check_levels(flips, levels)
-        while level_edges(gap, np.arange(1.0, levels + 1), near)[-1] < top:
+        while level_edges(gap, np.arange(1.0, levels + 1), relation)[-1] < top:
             levels += 1
         places = max(int(bits * sparsity / (2 * levels if signed else levels)), 1)
-        return Alp(epsilon, near, sparsity, levels, places, flips, gap, signed=signed, unit=unit)
+        return Alp(epsilon, relation, sparsity, levels, places, flips, gap, signed=signed, unit=unit)
 
     if alpha is not None:
-        return make(round_gap(alpha / epsilon, near))
+        return make(round_gap(alpha / epsilon, relation))
     most = bits / (4 if signed else 2)  # so that a column has two places per entry
-    return search_gap(make, max(_LEAST_ALPHA / epsilon, top / most), _LARGEST_ALPHA / epsilon, top, near)
+    return search_gap(make, max(_LEAST_ALPHA / epsilon, top / most), _LARGEST_ALPHA / epsilon, top, relation)
 
 
 def check_shape(

@@ -57,6 +57,7 @@ class Recipe(NamedTuple):
 
     def errors(self, value: float) -> Errors:
         """Return the distribution of estimate - value for an entry of this value, 0 for an absent one."""
+        value = validate.real("value", value, hint="Pass the value of an entry, 0 for one that is not there.")
         rest = Errors.of(np.array([-value]), np.ones(1)) if self.embedding is None else self.embedding.errors(value)
         if self.entry_list is None:
             return rest
@@ -184,8 +185,8 @@ class VectorRequest(Checked):
     def recipe(self, size: int | None = None) -> Recipe:
         """Return the mechanisms, given the estimated size, if any."""
         if self.chosen == "dense":
-            made = DenseLaplace(self.epsilon, self.neighbours, cast(int, self.dimension), self.signed, self.unit)
-            return Recipe(None, made, "few indices: noise on each of them")
+            dense = DenseLaplace(self.epsilon, self.neighbours, cast(int, self.dimension), self.signed, self.unit)
+            return Recipe(None, dense, "few indices: noise on each of them")
         count, total = self.sparsity, self.total
         if size is not None:
             count, total = (None, min(size, _MOST_TOTAL)) if self.neighbours == "l1" else (min(size, MOST_SIZE), None)
@@ -212,11 +213,11 @@ class VectorRequest(Checked):
         Small is about twice the noise 1/epsilon, and middling 12 times: below where entries are listed by name.
         """
         other = self.variant == "auto" and self.alpha is None
-        tried = [made for variant in (self.chosen, *["max_projection"] * other) for made in self.try_cells(variant)]
-        largest = self._largest_value or 2 * max(made.largest for made in tried)
+        tried = [cells for variant in (self.chosen, *["max_projection"] * other) for cells in self.try_cells(variant)]
+        largest = self._largest_value or 2 * max(cells.largest for cells in tried)
         step = 1 / self.epsilon if self.neighbours == "l1" else max(1.0, 1 // self.epsilon)
         values = [min(value, largest) for value in (0.0, 2 * step, 12 * step, largest)]
-        return min(tried, key=lambda made: made.recipe.expected_error(values))
+        return min(tried, key=lambda cells: cells.recipe.expected_error(values))
 
     def try_cells(self, variant: str) -> Iterator["Cells"]:
         """Yield cells for all values, and cells beside a list of large entries, where the request allows them."""
@@ -235,9 +236,13 @@ class VectorRequest(Checked):
     def _with_cells(
         self, variant: str, epsilon: float, largest: float, entry_list: EntryList | None, reason: str
     ) -> "Cells":
-        made = self.make_cells(variant, epsilon, largest, self.alpha, REFERENCE, None)
-        alpha = made.gap * (1.0 if made.neighbours == "one_entry" else epsilon) if isinstance(made, Alp) else None
-        return Cells(variant, epsilon, largest, alpha, Recipe(entry_list, made, reason))
+        cells = self.make_cells(variant, epsilon, largest, self.alpha, REFERENCE, None)
+        alpha = (
+            cells.gap * (1.0 if cells.neighbours == "one_entry" else epsilon)
+            if isinstance(cells, Alp)
+            else None
+        )
+        return Cells(variant, epsilon, largest, alpha, Recipe(entry_list, cells, reason))
 
     def make_cells(
         self, variant: str, epsilon: float, largest: float, alpha: float | None, count: int | None, total: float | None
@@ -249,13 +254,13 @@ class VectorRequest(Checked):
             count = count or max(1, math.ceil((total or 1.0) * epsilon / 8))
             shape: dict[str, Any] = {"bits": bits, "signed": self.signed, "unit": self.unit}
             return max_projection(epsilon, count, largest, neighbours=self.neighbours, **shape)
-        near: Relation = "l1" if variant == "alp" else self.neighbours  # the loss of Algorithm 4 is that of l1
-        if alpha is not None and near == "one_entry":
+        relation: Relation = "l1" if variant == "alp" else self.neighbours  # the loss of Algorithm 4 is that of l1
+        if alpha is not None and relation == "one_entry":
             alpha *= epsilon
         # With a total n, entries at the first level or above are at most about n / gap.
         count = count or max(1, math.ceil((total or 1.0) * epsilon / (alpha or 1.0)))
         shape = {"alpha": alpha, "bits": bits, "signed": self.signed, "unit": self.unit}
-        return self.make_levels(epsilon, count, largest, neighbours=near, **shape)
+        return self.make_levels(epsilon, count, largest, neighbours=relation, **shape)
 
     make_levels: ClassVar[Callable[..., Alp]] = staticmethod(alp)
 
@@ -266,7 +271,7 @@ class VectorRequest(Checked):
         if self.bits is not None:
             bits = min(max(int(self.bits * count / room), FEWEST_BITS), MOST_BITS)
         try:
-            made = retrieval(self.remaining_epsilon, delta, count, most, signed=self.signed, bits=bits, unit=self.unit)
+            table = retrieval(self.remaining_epsilon, delta, count, most, signed=self.signed, bits=bits, unit=self.unit)
         except InvalidValue:
             few = f", with bits={self.bits:g} per entry" if bits else ""
             why = f"values up to {most:,} cannot be distinguished at epsilon={self.epsilon:g}{few}"
@@ -274,7 +279,7 @@ class VectorRequest(Checked):
             raise InvalidValue(f"variant='retrieval' does not fit: {why}. {fix}", argument="max_value") from None
         reason = "delta allows the values themselves, behind a random linear system"
         promise = "" if self.size else f"; private as long as there are at most {count:,} entries"
-        return Recipe(None, made, reason + promise)
+        return Recipe(None, table, reason + promise)
 
     def make_list(self, epsilon: float, delta: float) -> EntryList:
         """Return the list of large entries for a part of the budget."""
@@ -318,9 +323,7 @@ class VectorPreview:
 
     def errors(self, value: float = 0.0) -> Errors:
         """Return the distribution of estimate - value, as `SparseVector.errors`."""
-        return self.recipe.errors(
-            validate.real("value", value, hint="Pass the value of an entry, 0 for an absent one.")
-        )
+        return self.recipe.errors(value)
 
     def expected_error(self, value: float = 0.0) -> float:
         """Return the mean of |estimate - value|."""
@@ -351,12 +354,12 @@ class VectorPreview:
 
 def preview_vector(request: VectorRequest) -> VectorPreview:
     """Return the preview of a request."""
-    made = request.recipe(None if request.size is None else REFERENCE)
-    variant = made.embedding.name if made.embedding is not None else request.variant
-    cells: Any = made.embedding
+    recipe = request.recipe(None if request.size is None else REFERENCE)
+    variant = recipe.embedding.name if recipe.embedding is not None else request.variant
+    cells: Any = recipe.embedding
     entries: Any = request.sparsity or getattr(cells, "sparsity", getattr(cells, "dimension", REFERENCE))
-    guarantee = (request.mechanism(made) if request.size is None else request).guarantee
-    return VectorPreview(guarantee, variant, made.reason, made, entries)
+    guarantee = (request.mechanism(recipe) if request.size is None else request).guarantee
+    return VectorPreview(guarantee, variant, recipe.reason, recipe, entries)
 
 
 @lru_cache(maxsize=64)

@@ -102,8 +102,8 @@ def _written(key: Any, name: str) -> bytes:
     if key is None:
         return b"n;"
     if isinstance(key, str | bytes):
-        held = key.encode("utf-8", "surrogatepass") if isinstance(key, str) else key
-        return b"%c%d:" % (b"b" if isinstance(key, bytes) else b"s", len(held)) + held
+        encoded = key.encode("utf-8", "surrogatepass") if isinstance(key, str) else key
+        return b"%c%d:" % (b"b" if isinstance(key, bytes) else b"s", len(encoded)) + encoded
     if isinstance(key, tuple | frozenset):
         parts = [_written(part, name) for part in key]
         if isinstance(key, frozenset):
@@ -170,5 +170,5 @@ def _whole_column(values: Any, name: str, hint: str) -> pa.Array:
 
 def _offsets(items: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Return where each text of a large_string or large_binary column begins, and the last one ends."""
-    whole = np.frombuffer(items.buffers()[1], np.int64)
-    return whole[items.offset : items.offset + len(items) + 1]
+    offsets = np.frombuffer(items.buffers()[1], np.int64)
+    return offsets[items.offset : items.offset + len(items) + 1]

@@ -99,24 +99,24 @@ class EntryList(GridMechanism):
         """
         real = clamp(values, -MOST_VALUE if self.signed else 0.0)
         if self.delta:
-            kept, steps = self._own_side(real, source)
-            keys = keys.filter(pa.array(kept))
+            reached, steps = self._own_side(real, source)
+            keys = keys.filter(pa.array(reached))
         else:
             noisy = self.noise.add_noise(self.noise.steps(real, source), source)
-            kept = (np.abs(noisy) if self.signed else noisy) >= self._least
-            indices, steps = self._with_false(keys.to_numpy(zero_copy_only=False), kept, noisy[kept], source)
+            reached = (np.abs(noisy) if self.signed else noisy) >= self._least
+            indices, steps = self._with_false(keys.to_numpy(zero_copy_only=False), reached, noisy[reached], source)
             keys = pa.array(indices)
         order = pc.array_sort_indices(keys)
         return keys.take(order), self.noise.values(steps[order.to_numpy()])
 
     def listed(self, value: float) -> tuple[float, Errors]:
         """Return the probability that an entry of this value is listed, and the distribution of its error if it is."""
-        near = float(np.clip(value, -MOST_VALUE if self.signed else 0.0, MOST_VALUE))
-        sides = list(self._sides(near))
+        clamped = float(np.clip(value, -MOST_VALUE if self.signed else 0.0, MOST_VALUE))
+        sides = list(self._sides(clamped))
         share = math.fsum(part for part, _ in sides)
         if not share:
             return 0.0, Errors.of(np.zeros(1), np.ones(1))
-        values = np.concatenate([errors.values for _, errors in sides]) + (near - value)
+        values = np.concatenate([errors.values for _, errors in sides]) + (clamped - value)
         return share, Errors.of(values, np.concatenate([part / share * errors.masses for part, errors in sides]))
 
     def errors(self, value: float) -> Errors:
@@ -150,8 +150,8 @@ class EntryList(GridMechanism):
             small = np.flatnonzero(~there)
             there[small] = flip_coins(size[small], source)
         noisy = self.noise.add_noise(self.noise.steps(np.maximum(size, 1), source), source)
-        kept = there & (noisy >= self._least)
-        return kept, (sign * noisy)[kept]
+        reached = there & (noisy >= self._least)
+        return reached, (sign * noisy)[reached]
 
     def _with_false(self, indices: Any, kept: Any, steps: Ints, source: Source) -> tuple[Any, Ints]:
         """Return the listed indices and their steps, with those of zeros that noise lifted."""
@@ -171,8 +171,8 @@ class EntryList(GridMechanism):
                 weight, own = max(own, 0.0), 1.0
             share = weight * sum(part * self.noise.share_from(self._least - at) for at, part in self.noise.spread(own))
             if share:
-                found = self.noise.errors(own, self._least)
-                yield share, Errors.of(sign * (found.values + own) - value, found.masses)
+                errors = self.noise.errors(own, self._least)
+                yield share, Errors.of(sign * (errors.values + own) - value, errors.masses)
 
 
 def _refuse(why: str) -> InvalidValue:

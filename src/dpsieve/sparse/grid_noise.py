@@ -67,11 +67,11 @@ class GridNoise(Checked):
         """Return the certificate of a mechanism with delta `worst` beside this noise, or raise NotCertified."""
         with precision(_BITS):
             if self.neighbours == "one_entry":
-                kept = bool(ball(self.scale) * ball(self.epsilon) >= 1)
+                is_private = bool(ball(self.scale) * ball(self.epsilon) >= 1)
             else:
-                kept = bool((1 / ball(self.scale)).expm1() * 2**self.digits <= ball(self.epsilon))
-        kept = kept and self.epsilon <= guarantee.epsilon
-        return formula(guarantee, worst if kept else 1.0, "balls", covers)
+                is_private = bool((1 / ball(self.scale)).expm1() * 2**self.digits <= ball(self.epsilon))
+        is_private = is_private and self.epsilon <= guarantee.epsilon
+        return formula(guarantee, worst if is_private else 1.0, "balls", covers)
 
     def spends(self) -> tuple[Spend, ...]:
         """Return the cost of noise on every value: for whole values, the curve of one noise."""
@@ -91,11 +91,11 @@ class GridNoise(Checked):
 
     def draw_excess(self, count: int, source: Source) -> Ints:
         """Return draws of X - k given X >= k, the same for every k >= 0: P = (1 - p) p^z, z = 0, 1, ..."""
-        found = np.empty(0, np.int64)
-        while len(found) < count:
-            drawn = discrete_laplace(self.scale, 2 * (count - len(found)) + 8, source=source)
-            found = np.concatenate([found, drawn[drawn >= 0]])
-        return found[:count]
+        excesses = np.empty(0, np.int64)
+        while len(excesses) < count:
+            drawn = discrete_laplace(self.scale, 2 * (count - len(excesses)) + 8, source=source)
+            excesses = np.concatenate([excesses, drawn[drawn >= 0]])
+        return excesses[:count]
 
     def values(self, steps: Ints) -> Floats:
         """Return the values of steps."""

@@ -78,15 +78,15 @@ def pack(values, bits, words):
 @jit(nogil=True)
 def unpack(words, bits, cells):
     """Return the numbers of these cells."""
-    found = np.empty(len(cells), np.uint64)
+    values = np.empty(len(cells), np.uint64)
     mask = (_ONE << np.uint64(bits)) - _ONE
     for i in range(len(cells)):
         at, shift = cells[i] * bits >> 6, np.uint64(cells[i] * bits) & _INSIDE
         value = words[at] >> shift
         if shift + np.uint64(bits) > _WORD:
             value |= words[at + 1] << (_WORD - shift)
-        found[i] = value & mask
-    return found
+        values[i] = value & mask
+    return values
 
 
 _SIX, _HALF = np.uint64(6), np.uint64(32)

@@ -159,14 +159,14 @@ class MaxProjection(GridMechanism, Embedding):
         others = self.sparsity - (1 if value else 0)
         if self.signed:
             return self._signed_errors(value, others)
-        near, alone = float(np.clip(value, 0.0, self.max_value)), self._missed(1, others)
-        return self._answers(near, value).mix(self._answers(self.max_value, value), alone)
+        clamped, alone = float(np.clip(value, 0.0, self.max_value)), self._missed(1, others)
+        return self._answers(clamped, value).mix(self._answers(self.max_value, value), alone)
 
     def _signed_errors(self, value: float, others: int) -> Errors:
         """Return the errors where other entries are -max_value or max_value, whichever of both cells they share."""
-        near, far = min(abs(value), self.max_value), self.max_value
+        clamped, far = min(abs(value), self.max_value), self.max_value
         neither, one = self._missed(2, others), self._missed(1, others)
-        shares = {(near, 0.0): neither, (far, 0.0): one - neither, (near, far): one - neither}
+        shares = {(clamped, 0.0): neither, (far, 0.0): one - neither, (clamped, far): one - neither}
         cases = [(above, below, share) for (above, below), share in shares.items()]
         cases.append((far, far, max(0.0, 1 - 2 * one + neither)))
         parts = [(_differences(self._answers(above, 0.0), self._answers(below, 0.0)), share)
@@ -224,8 +224,8 @@ def _grouped(law: Errors) -> Errors:
     places = np.minimum(((law.values - low) / (high - low) * _GROUPS).astype(np.int64), _GROUPS - 1)
     masses, sums = (np.bincount(places, weights, _GROUPS).astype(np.float64)
                     for weights in (law.masses, law.masses * law.values))  # fmt: skip
-    some = masses > 0
-    return Errors.of(sums[some] / masses[some], masses[some])
+    filled = masses > 0
+    return Errors.of(sums[filled] / masses[filled], masses[filled])
 
 
 def max_projection(
@@ -239,5 +239,5 @@ def max_projection(
     (50000, 6)
     """
     bits = validate.between("bits", bits, 1.0, 2.0**20, hint="Pass bits for each entry, such as bits=300.")
-    one = MaxProjection(epsilon, neighbours, 1, sparsity, max_value, unit)
-    return replace(one, places=max(1 + signed, int(bits * one.sparsity / one.cell_bits)), signed=signed)
+    single = MaxProjection(epsilon, neighbours, 1, sparsity, max_value, unit)
+    return replace(single, places=max(1 + signed, int(bits * single.sparsity / single.cell_bits)), signed=signed)

@@ -103,8 +103,8 @@ class Retrieval(Embedding):
         covers = (
             f"for at most {self.sparsity:,} entries, their rows are linearly independent but with probability delta"
         )
-        whole = whole_unit(self.guarantee, self.failure(self.sparsity + 1), "balls", covers)
-        return Certificate(self.guarantee, (content, whole))
+        unit = whole_unit(self.guarantee, self.failure(self.sparsity + 1), "balls", covers)
+        return Certificate(self.guarantee, (content, unit))
 
     def draw(self, digests: Words, values: Ints, source: Source, key: Words | None = None) -> Words:
         from dpsieve.sparse.loops import choose_starts, solve

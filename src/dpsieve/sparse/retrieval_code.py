@@ -190,11 +190,11 @@ class ContentCode:
         """Return a uniform number below M of each place, by rejection of bits."""
         counts = np.array([*self.codes, 1], np.uint64)
         spare = np.array([64 - max(1, (count - 1).bit_length()) for count in (*self.codes, 1)], np.uint64)
-        found, open_ = np.zeros(len(near), np.uint64), np.flatnonzero(counts[near] > 1)
+        numbers, open_ = np.zeros(len(near), np.uint64), np.flatnonzero(counts[near] > 1)
         while len(open_):
-            found[open_] = source.words(len(open_)) >> spare[near[open_]]
-            open_ = open_[found[open_] >= counts[near[open_]]]
-        return found
+            numbers[open_] = source.words(len(open_)) >> spare[near[open_]]
+            open_ = open_[numbers[open_] >= counts[near[open_]]]
+        return numbers
 
 
 @lru_cache(maxsize=16)

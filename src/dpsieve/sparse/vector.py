@@ -197,7 +197,6 @@ class SparseVector(Publication):
         It is computed from public numbers, for as many entries as promised, where all others have the largest value.
         Most data has smaller errors; levels can have larger ones if other values are spread over a wide range.
         """
-        value = validate.real("value", value, hint="Pass the value of an entry, 0 for one that is not there.")
         return Recipe(self._list, self.embedding).errors(value)
 
     def expected_error(self, value: float = 0.0) -> float:
@@ -252,7 +251,6 @@ class SparseVector(Publication):
         return vector
 
     def check(self) -> None:
-        """Raise unless the mechanism can have published these tables."""
         kind = column_type(self.notes.dimension)
         if self.table.column_names != [_name(self.notes.dimension), "value"] or self.cells.schema != _CELLS:
             raise InvalidValue(f"tables have other columns than a sparse vector. {_FIX}")

@@ -1,15 +1,11 @@
 """The answers of a client: it tosses its coin and sends a report, or stays silent.
 
 The guarantee is for one coin per question. A `Budget` enforces that: it records a question before the coin is tossed,
-and refuses it from then on. Keep the message until it is acknowledged, and send the same one again where delivery
-failed. `budget=None` is for simulations: there a second call tosses a second coin.
-
-On the wire a report is JSON in UTF-8, such as {"version":1,"value":"tea","nonce":"9f86d081884c7d659a2feaa0c55ad015"}.
-Each report has a fresh random nonce, which retries send again, so a message that is delivered twice counts once.
-
-Who sees that a client sent something knows that its value is in the sample. So `padded_message` makes a message of
-every answer, silence too: a dummy, whose fields are null. All messages that answer one question have the same length,
-which depends on the question alone: docs/background/federated.md#silent-clients.
+and refuses it from then on. `budget=None` is for simulations: there a second call tosses a second coin. On the wire a
+report is JSON in UTF-8, such as {"version":1,"value":"tea","nonce":"9f86d081884c7d659a2feaa0c55ad015"}. Its nonce is
+fresh and random, and retries send it again, so a message that is delivered twice counts once. `padded_message` makes a
+message of every answer, silence too: a dummy, whose fields are null. All messages that answer one question have one
+length, which depends on the question alone: docs/background/federated.md#silent-clients.
 """
 
 import json

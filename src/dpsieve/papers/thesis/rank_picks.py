@@ -1,6 +1,6 @@
 """Quantiles of many columns by the exponential mechanism, one pick each, as in the experiments of the thesis.
 
-A pick is that of `numbers.gaps` for one quantile: the position k has probability proportional to e^(-e u(k) / 2), for
+A pick is that of `numbers.quantiles` for one quantile: position k has probability proportional to e^(-e u(k) / 2), for
 its rank error u(k). When one row is replaced, u moves by at most 1 (not 1/2, as for a median when one is added), so the
 loss of a pick has a range of e, and the pick is e^2/8-zCDP (Cesar and Rogers 2021). A pick may depend on earlier
 answers; m picks are (m e^2/8)-zCDP.
@@ -22,7 +22,7 @@ from dpsieve.accounting.spends import BoundedRange, Spend, ZeroConcentrated
 from dpsieve.codec import register
 from dpsieve.errors import InvalidValue
 from dpsieve.exact.balls import ball, lower, upper
-from dpsieve.numbers.gaps import pick_point
+from dpsieve.numbers.quantiles import pick_point
 from dpsieve.privacy.certificate import Certificate, formula
 from dpsieve.privacy.guarantee import Guarantee
 from dpsieve.privacy.mechanism import Mechanism

@@ -215,7 +215,7 @@ class Ledger:
         chain = self._read()
         before = Chain(chain.rules, chain.start)
         left = accumulate(chain.entries, lambda earlier, entry: earlier.plus([entry]), initial=before)
-        return [0.0 if rest is None else rest.epsilon for rest in (at.remaining(None) for at in left)]
+        return [0.0 if remaining is None else remaining.epsilon for remaining in (at.remaining(None) for at in left)]
 
     def spent(self) -> float:
         """Return the epsilon of all spends together at the budget's delta, at most the budget's.
