@@ -15,7 +15,7 @@ from helpers.statistical import assert_follows, binomial_band
 import dpsieve as ds
 from dpsieve.accounting.curves import zcdp_epsilon
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, InvalidValue, NotCertified
-from dpsieve.numbers import gaps as gap_quantiles
+from dpsieve.numbers import quantiles as gap_quantiles
 from dpsieve.numbers.grid_quantiles import DyadicGrid, as_share, sensitivity
 from dpsieve.numbers.quantiles import GapQuantiles, segments
 from dpsieve.numbers.rows import search_columns

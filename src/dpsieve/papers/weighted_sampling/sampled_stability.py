@@ -92,7 +92,7 @@ class LaplaceCut:
             return cls(float(e), float(half) + 1, floor_bounds(half)[0] + 2)
 
 
-def split_lag(epsilon: float, delta: float, *, paper: bool) -> Lag:
+def _split_lag(epsilon: float, delta: float, *, paper: bool) -> Lag:
     """Return the lag of a stability histogram with two tokens per unit.
 
     They are 2s - 1 below and 2s above the whole number in [T + s - 1, T + s).
@@ -131,7 +131,7 @@ class SampledStability(UnknownKeys):
     @cached_property
     def rows(self) -> "ThinnedLaw":
         """The rows of a lag, thinned."""
-        lag = partial(split_lag, self.epsilon, self.delta_, paper=self.threshold == "paper")
+        lag = partial(_split_lag, self.epsilon, self.delta_, paper=self.threshold == "paper")
         return ThinnedLaw(Steps(self.epsilon, self.delta_), self.cut, LagRows(2, lag), check_scheme(self.scheme))
 
     @cached_property
@@ -144,7 +144,7 @@ class SampledStability(UnknownKeys):
         raise InvalidValue(f"epsilon has no exact delta here: the noisy counts are sampled. {hint}")
 
 
-def bends_of(scheme: Scheme) -> tuple[float, ...]:
+def _bends_of(scheme: Scheme) -> tuple[float, ...]:
     """Return the real frequencies, other than whole ones, at which q is known to bend; it is smooth elsewhere."""
     if not isinstance(scheme, Threshold) or scheme.name != "priority" or scheme.power == 0:
         return ()
@@ -222,7 +222,7 @@ class ThinnedLaw(WindowedLaw):
     def _means(self, parts: Ints) -> Floats:
         """Integrate by Gaussian quadrature, on both sides of each bend of the scheme."""
         start, width = self._edges(parts - 1)[:, None], self._widths[parts % 2, None]
-        inside = [bend for bend in bends_of(self._scheme) if start[0, 0] < bend < start[-1, 0] + 1]
+        inside = [bend for bend in _bends_of(self._scheme) if start[0, 0] < bend < start[-1, 0] + 1]
         bends = [np.clip(bend - start, 0, width) for bend in inside]
         sides = list(pairwise([np.zeros_like(width), *bends, width]))
         depth = np.concatenate([a + (b - a) * self._nodes for a, b in sides], axis=1)
