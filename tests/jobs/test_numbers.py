@@ -23,7 +23,7 @@ from dpsieve.engines.engine import NumberColumns
 from dpsieve.engines.inputs.files import DataStream
 from dpsieve.engines.sql import queries as number_query
 from dpsieve.errors import BudgetExceeded, DpsieveError, InvalidType, InvalidValue, NotCertified
-from dpsieve.numbers import gaps as gap_quantiles
+from dpsieve.numbers import quantiles as gap_quantiles
 from dpsieve.numbers.box import UnitMeans, best_noise
 from dpsieve.numbers.noise import ScaledNoise
 from dpsieve.numbers.quantiles import GapQuantiles

@@ -16,7 +16,7 @@ from scipy import sparse, stats
 
 from dpsieve.accounting.curves import zcdp_delta, zcdp_rho
 from dpsieve.errors import DpsieveError, NotCertified
-from dpsieve.numbers import gaps as gap_quantiles
+from dpsieve.numbers import quantiles as gap_quantiles
 from dpsieve.numbers.rows import BoundedRows
 from dpsieve.papers.thesis import preview_mean, private_mean, rank_picks
 from dpsieve.papers.thesis.mean_steps import count_ones

@@ -1,11 +1,7 @@
 """Picks by the exponential mechanism, where one unit changes every count by at most 1, all in the same direction.
 
 A pick draws item i with probability proportional to e^(e0 * count_i). In either direction the pair of distributions is,
-for some s in [1, e^e0] and with c = e^-e0,
-
-    loss ln s          with probability (1 - s c) / (1 - c),
-    loss ln s - e0     with probability c (s - 1) / (1 - c).
-
+for some s in [1, e^e0] and with c = e^-e0, a loss of ln s with probability (1 - s c) / (1 - c), else of ln s - e0.
 Three accounts: the closed form of Gillenwater, Joseph, Munoz and Ribero (2022), Lemma 4.2, in `lemma_epsilon`; Renyi
 divergences, which add up at one order; and the exact adaptive composition (`accounting.adaptive`), for which finitely
 many pairs cover the range of s, as a delta or as a law of losses. Proof: docs/background/composition.md#picks.

@@ -161,9 +161,8 @@ class Sizes:
     def kept(self, bound: int) -> Coverage | None:
         """Return the share of all pairs that a bound keeps, with its interval; None if noise hides it.
 
-        Units with more than 1,000 keys count as 1,000. Whether an interval is stated is decided by its length, which is
-        predicted from the number of pairs of at most twice the bound and thus hardly depends on the noise in the share:
-        so selecting on noise does not reduce the coverage of stated intervals.
+        Units with more than 1,000 keys count as 1,000. The length of an interval decides whether it is stated; it is
+        predicted from the number of pairs of at most twice the bound, which hardly depends on the noise in the share.
         """
         few = min(most for most in self.edges if most >= min(2 * bound, MOST))
         pairs, bounded = self.pairs(few) - 2 * self.deviation(few), self._kept(bound)

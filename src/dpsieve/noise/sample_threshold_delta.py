@@ -141,11 +141,8 @@ def product_above(factor: float, series: float) -> float:
 def replace(epsilon: float, rate: float, threshold: int) -> float:
     """Return a delta at epsilon when one client's value is replaced, rounded up.
 
-    It is the least of three upper bounds, mostly within a third of the least delta, and at most 2.2 times it in
-    experiments. (1) The bound on all pairs at the head of this module, up to 2^20 rows: a threshold / epsilon of about
-    10^6, or rates from 1e-4 to 1e-3 on. (2) A cell that gains a client adds at most ln(1/(1-p)) to the loss, so delta
-    is at most `appearing` at the slope (1-p) e^epsilon, which is close for small rates. (3) A removal and an addition:
-    (1 + e^(epsilon/2)) delta(epsilon/2).
+    It is the least of three upper bounds (docs/background/federated.md#the-delta-of-one-histogram), mostly within a
+    third of the least delta, and at most 2.2 times it in experiments.
 
     >>> f"{replace(1.0, 0.3, 24):.3g}"
     '1.43e-08'
@@ -159,7 +156,7 @@ def replace(epsilon: float, rate: float, threshold: int) -> float:
 
 
 def replacement_limits(epsilon: float, rate: float, threshold: int) -> tuple[float, float]:
-    """Return a lower bound on the delta of a replacement, that of add/remove, and bounds (2) and (3) of `replace`."""
+    """Return a lower bound on the delta of a replacement, that of add/remove, and the best simple upper bound."""
     least, _ = add_remove(epsilon, rate, threshold)
     half, _ = add_remove(epsilon / 2, rate, threshold)
     close = min(1.0, half * (1 + math.exp(epsilon / 2)) * (1 + 2.0**-50))

@@ -59,14 +59,9 @@ class MeanPlan:
     ) -> Self:  # fmt: skip
         """Return the plan for n rows of d coordinates, from public numbers.
 
-        Args:
-            n, d: the numbers of rows and coordinates.
-            bound: all coordinates are clipped to [-bound, bound]; default 1. Not for binary rows.
-            rho: a zCDP budget; its epsilon is stated at `delta` (default 10^-6).
-            epsilon, delta: a budget instead of rho.
-            p: the norm of the error that is minimised, from 1.
-            kind: 'real', or 'binary' for rows of zeros and ones. Other numbers are clipped to [0, 1] there, and those
-                between are not refused: a refusal would reveal one row.
+        All coordinates are clipped to [-bound, bound], by default with bound 1. Binary rows have no bound: other
+        numbers are clipped to [0, 1] there, and those between are not refused, as that would reveal one row. The
+        epsilon of a zCDP budget is stated at `delta` (default 10^-6). p is the norm of the error, from 1.
         """
         n = validate.whole("n", n, low=0, high=_MOST_ROWS, hint="Pass the number of rows.")
         d = validate.whole("d", d, low=1, high=10**6, hint="Pass the number of coordinates.")

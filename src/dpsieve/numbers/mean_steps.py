@@ -239,11 +239,7 @@ class PlanSteps:
         """Return the norm at which clipping more rows would add as much bias as it saves noise.
 
         Return also the largest number of rows above it, and the ratio of the error in l_p to the norms that are
-        clipped.
-
-        With radius C the noise has the l_p norm A C. A clipped row of norm r loses (1 - C/r) of itself; a row has about
-        r^2 times the value of the mean row, over its squared norm: so it adds about r K per unit of C, for K the ratio
-        of norms below. The balance is at k C K = A, for k clipped rows.
+        clipped. How: docs/background/means.md#the-radius-of-binary-rows.
         """
         plan, share = self.plan, "first mean" if step == "first radius" else "noise"
         grid = _grid_of_ones(weight)

@@ -250,9 +250,8 @@ class ScaledNoise(NoisySums):
     def spends(self) -> tuple[Spend, ...]:
         """Return the curve of the noise: one Gaussian, or discrete Laplace noise on coarser grids.
 
-        A two-sided geometric variable of ratio r is the difference of two geometric ones, each of them k times a
-        geometric variable of ratio r^k plus an independent remainder below k. So noise of scale s on a change of c
-        steps is post-processing of noise of scale s/k on ceil(c/k) steps, a curve that is cheap to compose.
+        Noise of scale s on a change of c steps is post-processing of noise of scale s/k on ceil(c/k) steps, a curve
+        that is cheap to compose: docs/background/means.md#sums.
         """
         if self.noise == "gaussian":
             return super().spends()

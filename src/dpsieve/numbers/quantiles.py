@@ -140,9 +140,7 @@ class GapQuantiles(GridQuantiles):
     def rank_errors(self) -> tuple[float, ...]:
         """Bounds on the rank errors, all of them with probability 0.95.
 
-        Some point has u = 0, so one pick among G points has an error of r or more with probability at most G e^(-c r).
-        Rows at earlier points, which no later pick reads, are not counted: for many quantiles, each level after the
-        first may add as many rows as one part of a point holds, a few unless millions of rows are equal.
+        Proof, and the rows that are not counted: docs/background/means.md#rank-errors.
         """
         log_size = math.log(self.grid.size) + self._parts * math.log(2)
         errors = self._accumulate(log_size + math.log(len(self.shares) / UNCERTAIN))
@@ -156,8 +154,7 @@ class GapQuantiles(GridQuantiles):
     def _accumulate(self, miss: float) -> list[float]:
         """Return the rank error of each value if every pick has an error of miss/c.
 
-        Without the rows at earlier points, the error of a target between two of them is a mean of theirs, so a node
-        adds the larger of both at most.
+        Without the rows at earlier points, a node adds at most the larger error of both ends.
         """
         errors = {-1: 0.0, len(self.shares): 0.0}
         for node in self.nodes:

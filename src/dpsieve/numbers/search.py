@@ -84,9 +84,7 @@ class QuantileSearch(GridQuantiles):
     def rank_errors(self) -> tuple[float, ...]:
         """The largest rank error, for all values together with probability 0.95.
 
-        A search ends at a point that is off by more than r only if, in a comparison that is off by more, the noise
-        exceeds r in the wrong direction. Discrete Gaussian noise of m or more is at most as likely as real Gaussian
-        noise of m - 1 or more (Canonne, Kamath and Steinke 2020).
+        Proof: docs/background/means.md#rank-errors.
         """
         tail = UNCERTAIN / self.comparisons
         reach = NormalDist().inv_cdf(1 - tail) if self.rho else -math.log(tail)

@@ -126,10 +126,8 @@ class Gaussian:
 class RoundedGaussian(Gaussian):
     """The weight w(x) of a magnitude x that is the integral of e^(-y^2 / (2 scale^2)) over |y - x| < 1/2.
 
-    It is log-concave, as an integral of a log-concave function over an interval that moves. And w(x) is
-    e^(-x^2 / (2 scale^2)) times the integral of e^(-t^2 / (2 scale^2)) cosh(x t / scale^2) over |t| < 1/2, whose
-    logarithm grows with x at a rate of at most x / (4 scale^4). So `rise`, that of the Gaussian itself, is never below
-    the true one, and above it by at most rise / (4 scale^2): `slack` is twice that share.
+    It is log-concave. `rise`, that of the Gaussian itself, is never below the true one, and above it by at most
+    rise / (4 scale^2): `slack` is twice that share. Proof: docs/background/randomness.md#rounded-gaussian-noise.
     """
 
     @property

@@ -237,11 +237,7 @@ class VectorRequest(Checked):
         self, variant: str, epsilon: float, largest: float, entry_list: EntryList | None, reason: str
     ) -> "Cells":
         cells = self.make_cells(variant, epsilon, largest, self.alpha, REFERENCE, None)
-        alpha = (
-            cells.gap * (1.0 if cells.neighbours == "one_entry" else epsilon)
-            if isinstance(cells, Alp)
-            else None
-        )
+        alpha = cells.gap * (1.0 if cells.neighbours == "one_entry" else epsilon) if isinstance(cells, Alp) else None
         return Cells(variant, epsilon, largest, alpha, Recipe(entry_list, cells, reason))
 
     def make_cells(

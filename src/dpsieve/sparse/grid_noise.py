@@ -198,8 +198,7 @@ class _NoisySize(GridMechanism):
     def shift(self) -> int:
         """What is added to the noisy size, in steps of the noise.
 
-        With the least c such that P[X >= c] <= miss: size + X + c is below size + 1 with probability P[X <= -c], at
-        most `miss`. A real size may be rounded down by a step, and a neighbour's be larger by 1, so that is added.
+        The least c with P[X >= c] <= miss; for a real size 1 more, as a neighbour's may be larger by 1.
         """
         return self._margin if self.neighbours == "one_entry" else self._margin + (1 << self.noise.digits)
 

@@ -2,12 +2,9 @@
 
 Each client tosses one exact coin and sends its value, unaltered, or stays silent. The server counts the reports and
 publishes the counts that reach the threshold (Bharadwaj and Cormode, "Sample-and-threshold differential privacy",
-AISTATS 2022, Section 3). The guarantee is that of the plan, which is exact.
-
-The sample is the noise. So the guarantee holds against those who see the release and do not know which clients reported
-or what they sent: the server is trusted, and the traffic must not distinguish a silent client from one that reports
-(`dpsieve.federated.client.padded_message`). A tally is secret too: the counts of all values, and what was left out.
-Only sampled values may be counted: a tally takes messages of clients, or `Reports`, and no plain values.
+AISTATS 2022, Section 3). The guarantee is that of the plan, which is exact. It holds against those who see the release
+and do not know which clients reported or what they sent: docs/background/federated.md#whom-to-trust. A tally is secret
+too. Only sampled values may be counted: a tally takes messages of clients, or `Reports`, and no plain values.
 """
 
 from collections.abc import Iterable

@@ -1,16 +1,9 @@
 """Ledgers: one privacy budget on disk, and every spend from it, recorded before anything is drawn.
 
-A ledger is a privacy filter (`ledger.rules` has the rules and the proof): queries, amounts and kinds of noise may
-depend on earlier results, and all releases together are (epsilon, delta)-DP for the budget (epsilon, delta). Several
-spends cost less than their sum. All spends share the neighbours and the privacy unit of the ledger.
-
-Limits:
-
-1. A file that was deleted, replaced by an older copy, truncated or rewritten is not detected by itself. Note `head`
-   elsewhere and pass it to `verify` or as `expect_head`.
-2. Locks may not work on network file systems.
-3. Numbers are floats: 0.2 + 0.8 exceeds 1.0 by 6e-17. With a delta that is covered; a budget of epsilon=1.0
-   with delta=0 refuses the second spend, while 0.25 + 0.75 fit.
+A ledger is a privacy filter (`ledger.rules` has the rules): queries, amounts and kinds of noise may depend on earlier
+results, and all releases together are (epsilon, delta)-DP for the budget (epsilon, delta). Several spends cost less
+than their sum. All spends share the neighbours and the privacy unit of the ledger. Proof and limits:
+docs/background/composition.md#the-ledger, #limits.
 """
 
 import os
@@ -48,7 +41,7 @@ class Ledger:
     Concurrent processes cannot overspend: each waits for the others, up to `timeout` seconds. No file is kept open
     between calls, so a ledger may be shared by threads, inherited by a fork, and pickled (it is reopened by its path).
     A file with a second name, by a hard link or a mount of that file alone, is refused. `expect_head` is a `head` noted
-    earlier; it must still be part of the chain. The head of this module lists the limits.
+    earlier; it must still be part of the chain. Limits: docs/background/composition.md#limits.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
