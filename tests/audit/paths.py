@@ -7,13 +7,18 @@ runs refute a smaller claim, and together they call every mechanism, every choic
 function that draws.
 """
 
+import json
 import tempfile
 from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path as Place
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
+from helpers.command import run as run_command
 
 import dpsieve as ds
 from dpsieve.auditing.inputs import Inputs, amounts, canary_inputs, events, reordered
@@ -27,6 +32,7 @@ from dpsieve.noise.keys_per_unit import KeysPerUnit
 from dpsieve.noise.private_total import PrivateTotal
 from dpsieve.noise.rest_and_bounds import AmountBounds, Rest
 from dpsieve.noise.totals import Total
+from dpsieve.randomness.source import resolve
 from dpsieve.sketches import MergedSketch
 from dpsieve.sparse.grid_noise import PrivateNorm, PrivateSparsity
 
@@ -273,7 +279,8 @@ def of_table(publish, data, neighbour, budget, **arguments):
     def make(**budget):
         def run(rows, source):
             made = publish(rows, source=source, **given, **budget)
-            return "7" in made.table["key"].to_pylist() if "key" in made.table.column_names else made
+            names = made.table.column_names if hasattr(made, "table") else ()
+            return "7" in made.table["key"].to_pylist() if "key" in names else made
 
         return run
 
@@ -369,6 +376,58 @@ def refusal(rows, source, epsilon, delta):
     return []
 
 
+# Commands, and files.
+
+
+@contextmanager
+def drawing_from(source):
+    """Let a command, which takes no source, draw from this one."""
+    system = vars(resolve(None))
+    system["words"] = source.words
+    try:
+        yield
+    finally:
+        del system["words"]
+
+
+def command(job, rows, source, *flags, engine=None, **options):
+    """Return what a command prints, and what it saves: the bytes of each file, and the publication."""
+    given = [text for name, value in options.items() for text in (f"--{name.replace('_', '-')}", value)]
+    with tempfile.TemporaryDirectory() as folder, drawing_from(source):
+        pq.write_table(rows, f"{folder}/rows.parquet")
+        done = run_command(*job.split(), "rows.parquet", *given, *flags, "--out", "published", cwd=folder)
+        made = ds.Release.load(f"{folder}/published") if job == "release" and not done.returncode else None
+        return [done.returncode, done.stdout, done.stderr], contents(Place(folder, "published")), made
+
+
+def contents(folder):
+    """Return the bytes of a file, or of each file of a folder."""
+    return {path.name: path.read_bytes() for path in sorted([folder, *folder.rglob("*")]) if path.is_file()}
+
+
+def released_by_command(rows, source, **options):
+    return command("release", rows, source, **options)[2]
+
+
+def all_of_a_command(rows, source, **options):
+    return command("release", rows, source, **options)[:2]
+
+
+def sum_by_command(rows, source, **options):
+    code, printed, _ = command("sum", rows, source, "--json", **options)[0]
+    return [code, *(row["value"] for row in (json.loads(printed)["numbers"] if code == 0 else ()))]
+
+
+def files_of(rows, source, **arguments):
+    """Return the bytes of all files that a release writes."""
+    made = ds.release(rows, source=source, **arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        made.save(f"{folder}/saved")
+        made.to_csv(f"{folder}/table.csv")
+        made.report(f"{folder}/report.html")
+        return contents(Place(folder))
+
+
 VALUES = [0.0, 1.0] * 20
 MEANS = [*VALUES[1:], 0.0], [*VALUES[1:], 1.0]
 DRINKS = ["tea", "milk", "juice", "water", "soda", "cider", "coffee", "cocoa"]
@@ -407,6 +466,7 @@ JOBS = {
     "release, scheme": table(ds.release, max_keys_per_unit=1, scheme=ds.ppswor(1.0)),
     "release, several rows": table(ds.release, max_keys_per_unit=1, max_rows_per_key=3, units=120, share=0.05),
     "release, rest": table(ds.release, max_keys_per_unit=1, rest=True),
+    "release, by command": table(released_by_command, max_keys_per_unit=1),
     "release, sums": total_canaries("amount_sum", 25.0, 50.0, sums={"amount": (0, 50)}, max_keys_per_unit=1),
     "release, means": total_canaries("count", 60.5, 50.0, means={"amount": (0, 50)}, max_keys_per_unit=1, share=0.1),
     "release, sums, bounds chosen": total_canaries(
@@ -654,6 +714,8 @@ LAYOUTS = {
     f"{name}, layout": layout(publish, events(SMALL), key="key", **given)
     for name, publish, given in (
         ("release", ds.release, {"max_keys_per_unit": 1}),
+        ("release, files", files_of, {"max_keys_per_unit": 1}),
+        ("release, by command", all_of_a_command, {"max_keys_per_unit": 1}),
         ("discover", ds.discover, {}),
         ("top_k", ds.top_k, {"k": 3}),
         ("hitting_set", ds.hitting_set, {"k": 3}),
@@ -748,6 +810,9 @@ LONG = {
         )
     },
     "sum of a table": of_table(ds.sum, ROWS, MORE_ROWS, PURE, max_rows_per_unit=1, **GIVEN),
+    "sum of a table, by command": of_table(
+        sum_by_command, ROWS, MORE_ROWS, PURE, max_rows_per_unit=1, column="amount", bounds="0,1"
+    ),
     "sum of a table, several rows": of_table(
         ds.sum, ROWS, amounts([*range(40), 41, 41, 41], [*VALUES, 1.0, 1.0, 1.0]), PURE, max_rows_per_unit=2, **GIVEN
     ),

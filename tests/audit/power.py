@@ -4,6 +4,7 @@
     power.py --missing --jobs 16 # those that are not in the table yet; what was measured is stored at once
     power.py --only threshold    # those whose name contains 'threshold'
     power.py --grades            # each path with 0.9, 0.7, 0.5 and 0.3 times the noise, and with delta divided by them
+    power.py --grades --missing  # those paths that the table does not have yet
     power.py --paths 10          # all paths without a fault, with ten times the runs of the tests: the long audit
 
 Faults are stored in docs/background/audit_power.csv, grades in audit_grades.csv beside it. The outcome of a fault is
@@ -34,7 +35,7 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests/audit"), str(ROOT / "tests"
 os.environ.setdefault("DPSIEVE_COMPILED", "wait")
 
 from fault import FOLDER, all_faults, check, find, plant, read_faults, scopes_by_name  # noqa: E402
-from page import GRADES, PAGE, TABLE, page, rows  # noqa: E402
+from page import GRADES, PAGE, TABLE, grades, page, rows  # noqa: E402
 from paths import AUDITS, EVERY  # noqa: E402
 
 COLUMNS = ("fault", "function", "group", "outcome", "audit", "ratio", "seconds")
@@ -194,7 +195,9 @@ def main():
     parser.add_argument("--only", nargs="+", default=[""], help="faults or paths whose name contains one of these")
     parser.add_argument("--among", default="", help="use only the audits whose name contains this")
     parser.add_argument("--groups", nargs="+", default=GROUPS, choices=GROUPS)
-    parser.add_argument("--missing", action="store_true", help="only faults that the table does not have yet")
+    parser.add_argument(
+        "--missing", action="store_true", help="only faults, or with --grades paths, that the table does not have yet"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--paths", type=int, default=0, metavar="TIMES", help="audit all paths with more runs instead")
     parser.add_argument("--grades", action="store_true", help="plant faults of a known size instead")
@@ -202,7 +205,7 @@ def main():
     if options.paths:
         return audit_paths(options.paths)
     if options.grades:
-        return audit_grades(options.only)
+        return audit_grades(options.only, options.missing)
     warnings.simplefilter("ignore")
     return audit_faults(options)
 
@@ -252,17 +255,19 @@ def write_table(table, columns, rows, order=None):
         writer.writerows(sorted([*kept, *rows], key=order))
 
 
-def audit_grades(only):
+def audit_grades(only, missing=False):
     """Store, for each path, the largest factor of the noise and of delta's inverse at which the audit fails."""
-    for name, path in AUDITS.items():
-        if not any(part in name for part in only) or path.inputs().kind == "dependence":
+    measured = {row["path"] for row in grades()} if missing else set()
+    chosen = {name: path for name, path in EVERY.items() if name not in measured and any(part in name for part in only)}
+    for name, path in chosen.items():
+        if path.inputs().kind == "dependence":
             continue
         largest = []
         for kind in ("noise", "threshold"):
             tried = FACTORS if kind == "noise" or path.delta > 1e-3 else ()
             largest.append(next((factor for factor in tried if fails(path, **{kind: factor})), "" if tried else "-"))
         print(name, *largest, flush=True)
-        write_table(GRADES, GRADE_COLUMNS, [(name, *largest)], order=lambda row: list(AUDITS).index(row[0]))
+        write_table(GRADES, GRADE_COLUMNS, [(name, *largest)], order=lambda row: list(EVERY).index(row[0]))
     PAGE.write_text(page(), encoding="utf-8")
     return 0
 
