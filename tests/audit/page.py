@@ -33,11 +33,10 @@ def read(table):
 
 def section(found, graded, long):
     """Return the text of the section: faults of a known size, outcomes by part, and the faults that were found."""
-    times = ", ".join(dict.fromkeys(f"{row['times']} times" for row in long)) or "no path yet"
     lines = [
-        f"**Paths.** *Refuted* is the largest share s such that the runs refute the claim (s epsilon, s delta), of the "
-        f"short audit and of the long one ({times} the runs); 1 is the largest that an honest path can reach. "
-        "Layouts and refusals are replayed on equal words instead, and must not differ at all.",
+        "**Paths.** *Refuted* is the largest share s such that the runs refute the claim (s epsilon, s delta), by the "
+        "short audit and by the long one, with ten times the runs or as stated. A path that keeps its promise stays "
+        "below 1. Layouts and refusals are replayed on equal words instead, and must not differ at all.",
         "",
         "**Faults of a known size.** The noise is multiplied by a factor, or delta is divided by it, and the claim "
         "stays. The table has the largest of 0.9, 0.7, 0.5 and 0.3 that the short audit finds; an empty cell: none of "
@@ -82,7 +81,8 @@ def _path(name, graded, long):
     short, longer = ([row for row in part if row["path"] == name] for part in (graded, long))
     if longer and longer[0]["refuted"] == "-":
         return f"| {name} | replayed | replayed |  |  |"
-    cells = [short[0]["refuted"] if short else "", longer[0]["refuted"] if longer else ""]
+    more = f" ({longer[0]['times']} times)" if longer and longer[0]["times"] != "10" else ""
+    cells = [short[0]["refuted"] if short else "", longer[0]["refuted"] + more if longer else ""]
     cells += [short[0]["noise"], short[0]["threshold"]] if short else ["", ""]
     return f"| {name} | {' | '.join(cells)} |"
 

@@ -105,7 +105,7 @@ def known(count=CANARIES):
     return [f"key {i} 0" for i in range(count)]
 
 
-def count_canaries(canaries=2000, **arguments):
+def count_canaries(canaries=2000, epsilon=1.0, **arguments):
     """Canaries in counts that were made elsewhere."""
     names = [f"key {i:04d}" for i in range(canaries)]
 
@@ -120,7 +120,7 @@ def count_canaries(canaries=2000, **arguments):
 
         return Inputs("counts", "one_run", run, [UNITS + 1] * canaries, [UNITS] * canaries)
 
-    return Path(make, 1.0, 1e-9)
+    return Path(make, epsilon, 1e-9)
 
 
 def total_canaries(column, centre, value, canaries=1000, units=UNITS, epsilon=1.0, share=1 / 3, **arguments):
@@ -159,6 +159,21 @@ def vector(canaries=2000, share=1 / 3, values=(11, 10), dimension=10**7, **argum
         return Inputs("entries", "one_run", run, [values[0]] * canaries, [values[1]] * canaries)
 
     return Path(make, claim["epsilon"], claim.get("delta", 0.0), share=share)
+
+
+def listed(epsilon, **arguments):
+    """A short vector of small values, of which noise lists zeros as well: an entry that is there, or not."""
+
+    def make(**budget):
+        def run(values, source):
+            indices = np.flatnonzero(values)
+            asked = {"neighbours": "one_entry", "dimension": len(values), "sparsity": len(values), **arguments}
+            made = ds.SparseVector.private(indices, np.array(values)[indices], source=source, **asked, **budget)
+            return made.get(range(len(values)))
+
+        return run
+
+    return rates(make, [0, 0, 0, 0], [1, 0, 0, 0], epsilon, runs=800)
 
 
 def stream(publish, counters=600, canaries=500, epsilon=2.0, delta=1e-9):
@@ -659,6 +674,7 @@ VECTORS = {
     "SparseVector, max projection": vector(**ENTRY, epsilon=2.0, variant="max_projection", share=0.3),
     "SparseVector, threshold": vector(**ENTRY, epsilon=4.0, delta=1e-9, variant="alp", threshold=True, share=0.07),
     "SparseVector, text": vector(**ENTRY, epsilon=4.0, dimension="text", variant="alp", max_value=100, share=0.07),
+    "SparseVector, listed zeros": listed(2.5, variant="alp", threshold=True),
     "SparseVector, size bought": vector(neighbours="one_entry", epsilon=2.0, delta=1e-9),
     "SparseVector, signed": vector(**ENTRY, epsilon=2.0, delta=1e-9, signed=True, values=(-10, -11)),
     "SparseVector, l1": vector(**L1, epsilon=2.0, share=0.15),
@@ -756,7 +772,7 @@ METHODS = (
     "repeated_rounds",
 )
 REPLACED = {"neighbours": "replace"}
-COUNTERS = ("optimal", "simple", "truncated_geometric", "stability", "gaussian")
+COUNTERS = ("optimal", "simple", "truncated_geometric", "stability")
 LONG = {
     "channel, release_sample": rates(
         lambda **budget: lambda counts, source: ds.channels.release_sample(
@@ -769,16 +785,17 @@ LONG = {
         ds.collect_heavy_hitters, NOBODY, SOMEBODY, (1.0, 0.5), column="key", max_length=1
     ),
     **{
-        f"{name}, {method}": table(
-            publish, canaries=1000, units=40, found=300, max_keys_per_unit=5, method=method, **given
+        f"{name}, {method}": of_table(
+            publish, NOBODY, SOMEBODY, (1.0, 0.5), key="key", max_keys_per_unit=5, method=method, **given
         )
         for name, publish, given in (
-            ("discover", ds.discover, {}), ("top_k", ds.top_k, {"k": 300}), ("hitting_set", ds.hitting_set, {"k": 300})
+            ("discover", ds.discover, {}), ("top_k", ds.top_k, {"k": 2}), ("hitting_set", ds.hitting_set, {"k": 2})
         )
         for method in METHODS
     },
     **{f"release_counts, {method}": count_canaries(method=method) for method in COUNTERS},
-    "release_counts, report then count": count_canaries(method="report_then_count", max_keys_per_unit=5),
+    "release_counts, gaussian": count_canaries(method="gaussian", epsilon=4.0),
+    "release_counts, report then count": count_canaries(method="report_then_count", max_keys_per_unit=2, epsilon=8.0),
     **{
         f"collect_heavy_hitters, {protocol}, replaced": of_table(
             ds.collect_heavy_hitters, NOBODY, SOMEBODY, (1.0, 0.5), column="key", max_length=1, protocol=protocol,
