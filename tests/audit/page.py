@@ -42,7 +42,8 @@ def section(found, graded, long):
         "stays. The table has the largest of 0.9, 0.7, 0.5 and 0.3 that the short audit finds; an empty cell: none of "
         "them; a dash: no delta that shows in so few runs. Where both are empty, the loss of the outputs that "
         "usually occur is far below the worst one that the claim allows, and *refuted* is the power that there is. "
-        "Paths of the long audit alone have no planted faults: a call takes 20 ms or more.",
+        "Paths of the long audit alone have no planted faults, as a call takes 20 ms or more; those without a row were "
+        "not measured.",
         "",
         "| path | refuted, short | refuted, long | noise times | delta divided by |",
         "|---|---|---|---|---|",
