@@ -35,8 +35,9 @@ def section(found, graded, long):
     """Return the text of the section: faults of a known size, outcomes by part, and the faults that were found."""
     lines = [
         "**Paths.** *Refuted* is the largest share s such that the runs refute the claim (s epsilon, s delta), by the "
-        "short audit and by the long one, with ten times the runs or as stated. A path that keeps its promise stays "
-        "below 1. Layouts and refusals are replayed on equal words instead, and must not differ at all.",
+        "short audit and by the long one, with ten times the runs or as stated; with 0.00, so few runs show nothing. A "
+        "path that keeps its promise stays below 1. Layouts and refusals are replayed on equal words instead, and must "
+        "not differ at all.",
         "",
         "**Faults of a known size.** The noise is multiplied by a factor, or delta is divided by it, and the claim "
         "stays. The table has the largest of 0.9, 0.7, 0.5 and 0.3 that the short audit finds; an empty cell: none of "
