@@ -13,6 +13,7 @@ from data_sets import baskets
 from experiment import Experiment, Plot, Row, Verdict, between, column, group, judge_claim
 
 import dpsieve as ds
+from dpsieve.randomness.source import resolve
 from dpsieve.sketches.one_sided_noise import OneSidedSketch
 
 ROUNDS, DELTA = 20, 1e-8
@@ -22,7 +23,7 @@ COUNTERS = (100, 400, 1600)
 def noises(small: bool) -> list[Row]:
     """Return thresholds, keys and errors of both noises, by the size of the sketch and epsilon."""
     data, users = baskets(small)
-    source, rows = ds.randomness.SystemSource(), list[Row]()
+    source, rows = resolve(None), list[Row]()
     for counters in (20,) if small else COUNTERS:
         sketch = ds.UserMisraGries(counters)
         sketch.update(users)

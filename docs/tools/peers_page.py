@@ -75,7 +75,8 @@ def _summary(rows: list[Row]) -> str:
             continue
         timed = [row for row in peers if row["cpu_seconds"]]
         fastest = min(timed, key=lambda row: (float(row["cpu_seconds"]), float(row["seconds"])))
-        times = f"{_cpu(ours)}, {_cpu(fastest)} ({NAMES[fastest['tool']]})"
+        own = next(row for row in ranked if row["tool"] == "dpsieve" and _is_private(row) and row["cpu_seconds"])
+        times = f"{_cpu(own)}, {_cpu(fastest)} ({NAMES[fastest['tool']]})"
         if job in ONE_NUMBER:
             peers = [row for row in peers if int(row["runs"]) >= ALL_RUNS] or peers
         best = f"{_result(job, peers[0])} ({NAMES[peers[0]['tool']]})"

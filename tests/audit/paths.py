@@ -7,13 +7,18 @@ runs refute a smaller claim, and together they call every mechanism, every choic
 function that draws.
 """
 
+import json
 import tempfile
 from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path as Place
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
+from helpers.command import run as run_command
 
 import dpsieve as ds
 from dpsieve.auditing.inputs import Inputs, amounts, canary_inputs, events, reordered
@@ -27,6 +32,7 @@ from dpsieve.noise.keys_per_unit import KeysPerUnit
 from dpsieve.noise.private_total import PrivateTotal
 from dpsieve.noise.rest_and_bounds import AmountBounds, Rest
 from dpsieve.noise.totals import Total
+from dpsieve.randomness.source import resolve
 from dpsieve.sketches import MergedSketch
 from dpsieve.sparse.grid_noise import PrivateNorm, PrivateSparsity
 
@@ -73,15 +79,24 @@ class Path:
 # Jobs on tables, with canaries.
 
 
-def table(publish, *, canaries=CANARIES, units=UNITS, found=None, epsilon=1.0, share=1 / 3, **arguments):
-    """Canaries in one call of a job on a table of units and keys."""
+def table(publish, *, canaries=CANARIES, units=UNITS, found=None, epsilon=1.0, share=1 / 3, between=False, **arguments):
+    """Canaries in one call of a job on a table of units and keys.
+
+    With `between`, for noise whose centre may be half a count off: the median of all counts is no guess, and half of
+    the canaries are guessed.
+    """
     given = {"key": "key", "privacy_unit": "unit", "engine": ENGINE, **arguments}
 
     def make(**budget):
         def call(data, source):
             return publish(data, source=source, **given, **budget)
 
-        return canary_inputs(call, units, canaries, found=found)
+        inputs = canary_inputs(call, units, canaries, found=found)
+        if between:
+            count, half = inputs.options["score"], {"guesses": canaries // 2}
+            half["score"] = lambda output: (numbers := np.array(count(output))) - np.median(numbers)
+            return replace(inputs, options={**inputs.options, **half})
+        return inputs
 
     return Path(make, epsilon, 1e-9, share=share)
 
@@ -90,7 +105,7 @@ def known(count=CANARIES):
     return [f"key {i} 0" for i in range(count)]
 
 
-def count_canaries(canaries=2000, **arguments):
+def count_canaries(canaries=2000, epsilon=1.0, **arguments):
     """Canaries in counts that were made elsewhere."""
     names = [f"key {i:04d}" for i in range(canaries)]
 
@@ -105,7 +120,7 @@ def count_canaries(canaries=2000, **arguments):
 
         return Inputs("counts", "one_run", run, [UNITS + 1] * canaries, [UNITS] * canaries)
 
-    return Path(make, 1.0, 1e-9)
+    return Path(make, epsilon, 1e-9)
 
 
 def total_canaries(column, centre, value, canaries=1000, units=UNITS, epsilon=1.0, share=1 / 3, **arguments):
@@ -144,6 +159,21 @@ def vector(canaries=2000, share=1 / 3, values=(11, 10), dimension=10**7, **argum
         return Inputs("entries", "one_run", run, [values[0]] * canaries, [values[1]] * canaries)
 
     return Path(make, claim["epsilon"], claim.get("delta", 0.0), share=share)
+
+
+def listed(epsilon, **arguments):
+    """A short vector of small values, of which noise lists zeros as well: an entry that is there, or not."""
+
+    def make(**budget):
+        def run(values, source):
+            indices = np.flatnonzero(values)
+            asked = {"neighbours": "one_entry", "dimension": len(values), "sparsity": len(values), **arguments}
+            made = ds.SparseVector.private(indices, np.array(values)[indices], source=source, **asked, **budget)
+            return made.get(range(len(values)))
+
+        return run
+
+    return rates(make, [0, 0, 0, 0], [1, 0, 0, 0], epsilon, runs=800)
 
 
 def stream(publish, counters=600, canaries=500, epsilon=2.0, delta=1e-9):
@@ -273,7 +303,8 @@ def of_table(publish, data, neighbour, budget, **arguments):
     def make(**budget):
         def run(rows, source):
             made = publish(rows, source=source, **given, **budget)
-            return "7" in made.table["key"].to_pylist() if "key" in made.table.column_names else made
+            names = made.table.column_names if hasattr(made, "table") else ()
+            return "7" in made.table["key"].to_pylist() if "key" in names else made
 
         return run
 
@@ -369,6 +400,58 @@ def refusal(rows, source, epsilon, delta):
     return []
 
 
+# Commands, and files.
+
+
+@contextmanager
+def drawing_from(source):
+    """Let a command, which takes no source, draw from this one."""
+    system = vars(resolve(None))
+    system["words"] = source.words
+    try:
+        yield
+    finally:
+        del system["words"]
+
+
+def command(job, rows, source, *flags, engine=None, **options):
+    """Return what a command prints, and what it saves: the bytes of each file, and the publication."""
+    given = [text for name, value in options.items() for text in (f"--{name.replace('_', '-')}", value)]
+    with tempfile.TemporaryDirectory() as folder, drawing_from(source):
+        pq.write_table(rows, f"{folder}/rows.parquet")
+        done = run_command(*job.split(), "rows.parquet", *given, *flags, "--out", "published", cwd=folder)
+        made = ds.Release.load(f"{folder}/published") if job == "release" and not done.returncode else None
+        return [done.returncode, done.stdout, done.stderr], contents(Place(folder, "published")), made
+
+
+def contents(folder):
+    """Return the bytes of a file, or of each file of a folder."""
+    return {path.name: path.read_bytes() for path in sorted([folder, *folder.rglob("*")]) if path.is_file()}
+
+
+def released_by_command(rows, source, **options):
+    return command("release", rows, source, **options)[2]
+
+
+def all_of_a_command(rows, source, **options):
+    return command("release", rows, source, **options)[:2]
+
+
+def sum_by_command(rows, source, **options):
+    code, printed, _ = command("sum", rows, source, "--json", **options)[0]
+    return [code, *(row["value"] for row in (json.loads(printed)["numbers"] if code == 0 else ()))]
+
+
+def files_of(rows, source, **arguments):
+    """Return the bytes of all files that a release writes."""
+    made = ds.release(rows, source=source, **arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        made.save(f"{folder}/saved")
+        made.to_csv(f"{folder}/table.csv")
+        made.report(f"{folder}/report.html")
+        return contents(Place(folder))
+
+
 VALUES = [0.0, 1.0] * 20
 MEANS = [*VALUES[1:], 0.0], [*VALUES[1:], 1.0]
 DRINKS = ["tea", "milk", "juice", "water", "soda", "cider", "coffee", "cocoa"]
@@ -389,9 +472,9 @@ SMALL = {f"k{i}": range(100 * i, 100 * i + 30 + i) for i in range(8)}
 JOBS = {
     "release": table(ds.release, max_keys_per_unit=1),
     "release, optimal": table(ds.release, max_keys_per_unit=1, method="optimal"),
-    "release, simple": table(ds.release, max_keys_per_unit=1, method="simple"),
+    "release, simple": table(ds.release, max_keys_per_unit=1, method="simple", between=True),
     "release, truncated geometric": table(ds.release, max_keys_per_unit=1, method="truncated_geometric"),
-    "release, stability": table(ds.release, max_keys_per_unit=1, method="stability"),
+    "release, stability": table(ds.release, max_keys_per_unit=1, method="stability", between=True),
     "release, gaussian": table(ds.release, max_keys_per_unit=1, method="gaussian", epsilon=4.0, share=0.04),
     "release, report then count": table(
         ds.release, max_keys_per_unit=2, method="report_then_count", units=120, epsilon=8.0, share=0.02
@@ -407,6 +490,7 @@ JOBS = {
     "release, scheme": table(ds.release, max_keys_per_unit=1, scheme=ds.ppswor(1.0)),
     "release, several rows": table(ds.release, max_keys_per_unit=1, max_rows_per_key=3, units=120, share=0.05),
     "release, rest": table(ds.release, max_keys_per_unit=1, rest=True),
+    "release, by command": table(released_by_command, max_keys_per_unit=1),
     "release, sums": total_canaries("amount_sum", 25.0, 50.0, sums={"amount": (0, 50)}, max_keys_per_unit=1),
     "release, means": total_canaries("count", 60.5, 50.0, means={"amount": (0, 50)}, max_keys_per_unit=1, share=0.1),
     "release, sums, bounds chosen": total_canaries(
@@ -590,6 +674,7 @@ VECTORS = {
     "SparseVector, max projection": vector(**ENTRY, epsilon=2.0, variant="max_projection", share=0.3),
     "SparseVector, threshold": vector(**ENTRY, epsilon=4.0, delta=1e-9, variant="alp", threshold=True, share=0.07),
     "SparseVector, text": vector(**ENTRY, epsilon=4.0, dimension="text", variant="alp", max_value=100, share=0.07),
+    "SparseVector, listed zeros": listed(2.5, variant="alp", threshold=True),
     "SparseVector, size bought": vector(neighbours="one_entry", epsilon=2.0, delta=1e-9),
     "SparseVector, signed": vector(**ENTRY, epsilon=2.0, delta=1e-9, signed=True, values=(-10, -11)),
     "SparseVector, l1": vector(**L1, epsilon=2.0, share=0.15),
@@ -654,6 +739,8 @@ LAYOUTS = {
     f"{name}, layout": layout(publish, events(SMALL), key="key", **given)
     for name, publish, given in (
         ("release", ds.release, {"max_keys_per_unit": 1}),
+        ("release, files", files_of, {"max_keys_per_unit": 1}),
+        ("release, by command", all_of_a_command, {"max_keys_per_unit": 1}),
         ("discover", ds.discover, {}),
         ("top_k", ds.top_k, {"k": 3}),
         ("hitting_set", ds.hitting_set, {"k": 3}),
@@ -685,7 +772,7 @@ METHODS = (
     "repeated_rounds",
 )
 REPLACED = {"neighbours": "replace"}
-COUNTERS = ("optimal", "simple", "truncated_geometric", "stability", "gaussian")
+COUNTERS = ("optimal", "simple", "truncated_geometric", "stability")
 LONG = {
     "channel, release_sample": rates(
         lambda **budget: lambda counts, source: ds.channels.release_sample(
@@ -698,16 +785,17 @@ LONG = {
         ds.collect_heavy_hitters, NOBODY, SOMEBODY, (1.0, 0.5), column="key", max_length=1
     ),
     **{
-        f"{name}, {method}": table(
-            publish, canaries=1000, units=40, found=300, max_keys_per_unit=5, method=method, **given
+        f"{name}, {method}": of_table(
+            publish, NOBODY, SOMEBODY, (1.0, 0.5), key="key", max_keys_per_unit=5, method=method, **given
         )
         for name, publish, given in (
-            ("discover", ds.discover, {}), ("top_k", ds.top_k, {"k": 300}), ("hitting_set", ds.hitting_set, {"k": 300})
+            ("discover", ds.discover, {}), ("top_k", ds.top_k, {"k": 2}), ("hitting_set", ds.hitting_set, {"k": 2})
         )
         for method in METHODS
     },
     **{f"release_counts, {method}": count_canaries(method=method) for method in COUNTERS},
-    "release_counts, report then count": count_canaries(method="report_then_count", max_keys_per_unit=5),
+    "release_counts, gaussian": count_canaries(method="gaussian", epsilon=4.0),
+    "release_counts, report then count": count_canaries(method="report_then_count", max_keys_per_unit=2, epsilon=8.0),
     **{
         f"collect_heavy_hitters, {protocol}, replaced": of_table(
             ds.collect_heavy_hitters, NOBODY, SOMEBODY, (1.0, 0.5), column="key", max_length=1, protocol=protocol,
@@ -748,6 +836,9 @@ LONG = {
         )
     },
     "sum of a table": of_table(ds.sum, ROWS, MORE_ROWS, PURE, max_rows_per_unit=1, **GIVEN),
+    "sum of a table, by command": of_table(
+        sum_by_command, ROWS, MORE_ROWS, PURE, max_rows_per_unit=1, column="amount", bounds="0,1"
+    ),
     "sum of a table, several rows": of_table(
         ds.sum, ROWS, amounts([*range(40), 41, 41, 41], [*VALUES, 1.0, 1.0, 1.0]), PURE, max_rows_per_unit=2, **GIVEN
     ),

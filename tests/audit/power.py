@@ -4,9 +4,12 @@
     power.py --missing --jobs 16 # those that are not in the table yet; what was measured is stored at once
     power.py --only threshold    # those whose name contains 'threshold'
     power.py --grades            # each path with 0.9, 0.7, 0.5 and 0.3 times the noise, and with delta divided by them
+    power.py --grades --missing  # those paths that the table does not have yet
     power.py --paths 10          # all paths without a fault, with ten times the runs of the tests: the long audit
+    power.py --paths 10 --missing
 
-Faults are stored in docs/background/audit_power.csv, grades in audit_grades.csv beside it. The outcome of a fault is
+Faults are stored in docs/background/audit_power.csv; grades in audit_grades.csv and long audits in audit_paths.csv
+beside it, with the share of the claim that the runs refute. The outcome of a fault is
 
 - `contradicted` if an audit fails, with its lower bound on epsilon as `ratio`, in units of the claim;
 - `refused` if the library itself raises where it works without the fault, which is no merit of the audit;
@@ -34,11 +37,12 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests/audit"), str(ROOT / "tests"
 os.environ.setdefault("DPSIEVE_COMPILED", "wait")
 
 from fault import FOLDER, all_faults, check, find, plant, read_faults, scopes_by_name  # noqa: E402
-from page import GRADES, PAGE, TABLE, page, rows  # noqa: E402
+from page import GRADES, LONG, PAGE, TABLE, grades, long_audits, page, rows  # noqa: E402
 from paths import AUDITS, EVERY  # noqa: E402
 
 COLUMNS = ("fault", "function", "group", "outcome", "audit", "ratio", "seconds")
-GRADE_COLUMNS = ("path", "noise", "threshold")
+GRADE_COLUMNS = ("path", "refuted", "noise", "threshold")
+LONG_COLUMNS = ("path", "times", "passed", "refuted")
 FACTORS = (0.9, 0.7, 0.5, 0.3)
 AUDITS_PER_FAULT = 8
 TIMEOUT, PARTS = 300.0, 16
@@ -194,15 +198,17 @@ def main():
     parser.add_argument("--only", nargs="+", default=[""], help="faults or paths whose name contains one of these")
     parser.add_argument("--among", default="", help="use only the audits whose name contains this")
     parser.add_argument("--groups", nargs="+", default=GROUPS, choices=GROUPS)
-    parser.add_argument("--missing", action="store_true", help="only faults that the table does not have yet")
+    parser.add_argument(
+        "--missing", action="store_true", help="only faults, or with --grades paths, that the table does not have yet"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--paths", type=int, default=0, metavar="TIMES", help="audit all paths with more runs instead")
     parser.add_argument("--grades", action="store_true", help="plant faults of a known size instead")
     options = parser.parse_args()
     if options.paths:
-        return audit_paths(options.paths)
+        return audit_paths(options.paths, options.only, options.missing)
     if options.grades:
-        return audit_grades(options.only)
+        return audit_grades(options.only, options.missing)
     warnings.simplefilter("ignore")
     return audit_faults(options)
 
@@ -252,17 +258,19 @@ def write_table(table, columns, rows, order=None):
         writer.writerows(sorted([*kept, *rows], key=order))
 
 
-def audit_grades(only):
+def audit_grades(only, missing=False):
     """Store, for each path, the largest factor of the noise and of delta's inverse at which the audit fails."""
-    for name, path in AUDITS.items():
-        if not any(part in name for part in only) or path.inputs().kind == "dependence":
+    measured = {row["path"] for row in grades()} if missing else set()
+    chosen = {name: path for name, path in EVERY.items() if name not in measured and any(part in name for part in only)}
+    for name, path in chosen.items():
+        if path.inputs().kind == "dependence":
             continue
-        largest = []
+        largest = [refuted(path.audit(), path)]
         for kind in ("noise", "threshold"):
             tried = FACTORS if kind == "noise" or path.delta > 1e-3 else ()
             largest.append(next((factor for factor in tried if fails(path, **{kind: factor})), "" if tried else "-"))
         print(name, *largest, flush=True)
-        write_table(GRADES, GRADE_COLUMNS, [(name, *largest)], order=lambda row: list(AUDITS).index(row[0]))
+        write_table(GRADES, GRADE_COLUMNS, [(name, *largest)], order=lambda row: list(EVERY).index(row[0]))
     PAGE.write_text(page(), encoding="utf-8")
     return 0
 
@@ -275,14 +283,33 @@ def fails(path, **factor):
         return False
 
 
-def audit_paths(times):
-    """Audit every public path with more runs, and return 1 if a guarantee is contradicted."""
+def audit_paths(times, only, missing=False):
+    """Audit every public path with more runs, store what they refute, and return 1 if a guarantee is contradicted."""
+    measured = {row["path"] for row in long_audits()} if missing else set()
     failed = 0
     for name, path in EVERY.items():
+        if name in measured or not any(part in name for part in only):
+            continue
         found = path.audit(seed=time.time_ns(), runs=times * path.runs)
         failed += not found.passed
         print(f"{name:<40} {found!r}", flush=True)
+        row = (name, times, "yes" if found.passed else "no", refuted(found, path))
+        write_table(LONG, LONG_COLUMNS, [row], order=lambda row: list(EVERY).index(row[0]))
+    PAGE.write_text(page(), encoding="utf-8")
     return int(failed > 0)
+
+
+def refuted(found, path):
+    """Return the largest share of epsilon and delta that these runs refute, rounded down; - for replayed runs."""
+    if found.kind == "dependence":
+        return "-"
+    low, high = 0.0, 2.0
+    for _ in range(12):
+        share = (low + high) / 2
+        low, high = (
+            (share, high) if found.lower_at(min(1.0, share * path.delta)) > share * path.epsilon else (low, share)
+        )
+    return f"{int(100 * low) / 100:.2f}"
 
 
 if __name__ == "__main__":

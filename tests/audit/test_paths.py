@@ -5,7 +5,7 @@ import math
 from dataclasses import fields
 
 import pytest
-from page import OUTCOMES, PAGE, grades, page, rows
+from page import OUTCOMES, PAGE, grades, long_audits, page, rows
 from paths import AUDITS, EVERY
 from reached import Reached, run_once
 
@@ -93,4 +93,6 @@ def check_functions(reached):
 def test_the_page_shows_the_stored_power():
     assert page() == PAGE.read_text(encoding="utf-8")
     assert {"contradicted", "unchanged"} <= {row["outcome"] for row in rows()} <= set(OUTCOMES)
-    assert {row["path"] for row in grades()} <= set(EVERY)
+    measured = {row["path"] for row in [*grades(), *long_audits()]}
+    assert set(AUDITS) <= measured <= set(EVERY)
+    assert all(row["passed"] == "yes" for row in long_audits())

@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from registry import experiments
 
 import dpsieve.papers
 
@@ -71,14 +72,28 @@ def test_every_item_of_both_versions_on_weighted_sampling(place, listed):
     assert [name for name in wanted if name not in found] == []
 
 
-def test_every_python_name_resolves():
-    names = sorted(set(re.findall(r"`(dpsieve(?:\.\w+)+)", PAGE)))
-    assert len(names) > 100
+def resolved(name):
+    """Return what a dotted name is, after the packages, modules and classes that it is in."""
+    parts = name.split(".")
+    found = [import_module(parts[0])]
+    for at, part in enumerate(parts[1:], 1):
+        found.append(getattr(found[-1], part, None) or import_module(".".join(parts[: at + 1])))
+    return found
+
+
+def test_every_python_name_resolves_and_has_an_example():
+    """In its own documentation, in that of its class, or among the examples of the page, which its tests run."""
+    tables, _, shown = PAGE.partition("## Examples")
+    names = sorted(set(re.findall(r"`(dpsieve(?:\.\w+)+)", tables)))
+    assert len(names) > 150
+    without = []
     for name in names:
-        parts = name.split(".")
-        found = import_module(parts[0])
-        for at, part in enumerate(parts[1:], 1):
-            found = getattr(found, part, None) or import_module(".".join(parts[: at + 1]))
+        around, found = resolved(name)[-2:]
+        documented = [found, around] if inspect.isclass(around) else [found]
+        if not any(">>>" in (inspect.getdoc(each) or "") for each in documented):
+            without.append(name.rpartition(".")[2])
+    assert len(without) < 35
+    assert [name for name in without if name != "papers" and not re.search(rf"\b{name}\b", shown)] == []
 
 
 PACKAGES = {
@@ -120,9 +135,18 @@ def test_every_item_of_a_text_is_on_the_page(paper):
     assert len(named) > 10
 
 
-def test_every_experiment_and_test_is_there():
+def test_the_tables_are_those_of_the_file(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs/tools")
+    import papers_page
+
+    assert papers_page.build_page() == PAGE, "run docs/tools/papers_page.py"
+    named = [name for row in papers_page.read_items() for name in row["where"].split()]
+    assert {f"experiment:{name}" for name in experiments()} == {n for n in named if n.startswith("experiment:")}
+
+
+def test_every_file_and_function_is_there():
     named = set(re.findall(r"`((?:experiments|tests)/[\w/.]+)(?::(\w+))?`", PAGE))
-    assert len(named) > 25
+    assert len(named) > 8
     for path, function in named:
         text = (ROOT / path).read_text()
         defined = {node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)} if function else ""

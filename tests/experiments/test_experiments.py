@@ -6,7 +6,18 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from experiment import PAPERS, RESULTS, Plot, judge_claim, pick, read_rows, read_runs, read_verdicts, write_rows
+from experiment import (
+    PAPERS,
+    RESULTS,
+    Plot,
+    judge_claim,
+    pick,
+    read_rows,
+    read_runs,
+    read_verdicts,
+    repeatable,
+    write_rows,
+)
 from picture import Axis, draw
 from registry import experiments
 
@@ -22,7 +33,10 @@ def no_real_data(monkeypatch):
 
 @pytest.mark.parametrize("experiment", EVERY, ids=lambda one: one.name)
 def test_a_small_run_gives_what_a_stored_one_has(experiment, tmp_path):
-    write_rows(tmp_path / "rows.csv", experiment.run(True))
+    for name in ("first", "rows"):
+        with repeatable(experiment.name):
+            write_rows(tmp_path / f"{name}.csv", experiment.run(True))
+    assert (tmp_path / "first.csv").read_text() == (tmp_path / "rows.csv").read_text(), "it is not seeded by its name"
     rows = read_rows(tmp_path / "rows.csv")
     verdicts = experiment.judge(rows)
     assert verdicts and all(each.verdict in ("same", "better", "differs") for each in verdicts)
@@ -42,6 +56,18 @@ def test_stored_verdicts_are_those_of_the_stored_numbers(experiment):
     for plot in experiment.plots:
         assert experiment.picture(plot).read_text() == draw(plot, read_rows(experiment.numbers)) + "\n"
         assert experiment.picture(plot).stat().st_size < 150_000
+
+
+QUICK = [one for one in STORED if one.name in read_runs() and read_runs()[one.name]["data"] == "none"
+         and read_runs()[one.name]["seconds"] <= 1.5]  # fmt: skip
+
+
+@pytest.mark.parametrize("experiment", QUICK, ids=lambda one: one.name)
+def test_stored_numbers_are_those_of_the_code(experiment, tmp_path):
+    """Of experiments that need no file and take a second: after a change, `python -m experiments NAME` stores them."""
+    with repeatable(experiment.name):
+        write_rows(tmp_path / "rows.csv", experiment.run(False))
+    assert (tmp_path / "rows.csv").read_text() == experiment.numbers.read_text()
 
 
 def test_every_figure_and_table_has_an_experiment():

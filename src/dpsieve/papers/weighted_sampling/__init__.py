@@ -7,6 +7,7 @@ Edith Cohen, Ofir Geri, Tamas Sarlos, Uri Stemmer: Differentially Private Weight
 
 from dpsieve.papers.weighted_sampling.baseline_estimators import NoisyCount, Scaled, noisy_count, scaled
 from dpsieve.papers.weighted_sampling.bottom_k import BottomK, bottom_k
+from dpsieve.papers.weighted_sampling.coordinated import Similarity, similarity
 from dpsieve.papers.weighted_sampling.forecasts import Forecast, SumError, forecast, sum_error, zipf
 from dpsieve.papers.weighted_sampling.minimax import Minimax, minimax
 from dpsieve.papers.weighted_sampling.order_statistics import (
@@ -26,7 +27,8 @@ from dpsieve.papers.weighted_sampling.stream_samples import StreamSample
 
 __all__ = [
     "BiasedDown", "BottomK", "Forecast", "KeysAbove", "Minimax", "NoisyCount", "SampledStability", "Scaled",
-    "StreamSample", "SumError", "Unbiased", "biased_down", "bottom_k", "concordance", "estimate_sum",
+    "Similarity", "StreamSample", "SumError", "Unbiased", "biased_down", "bottom_k", "concordance", "estimate_sum",
     "forecast", "frequency_quantiles", "kendall_tau", "key_concordance", "keys_above", "minimax", "noisy_count",
-    "sampled_stability", "scaled", "subset_concordance", "sum_error", "top_k_recall", "unbiased", "zipf",
+    "sampled_stability", "scaled", "similarity", "subset_concordance", "sum_error", "top_k_recall", "unbiased",
+    "zipf",
 ]  # fmt: skip
