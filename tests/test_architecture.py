@@ -49,7 +49,7 @@ BY_NAME = {("discovery/selector.py", "papers.missing_mass.policies"),
            ("channels/__init__.py", "dpsieve.noise")}  # fmt: skip
 
 # Ceilings of what is there without papers/. They only go down; a new capability may raise them by what it needs.
-MOST_LINES, MOST_MODULES, MOST_NAMES, LONGEST_MODULE = 48_305, 220, 79, 447
+MOST_LINES, MOST_MODULES, MOST_NAMES, LONGEST_MODULE = 48_309, 220, 79, 447
 
 
 @cache
@@ -265,7 +265,7 @@ class TestTheWayOfADefaultRelease:
     def test_few_modules_are_entered(self, found):
         assert len(found.modules) <= 46
         assert [module for module in found.modules if "duckdb.compiled" in module] == [], "only large tables need it"
-        assert found.package_changes <= 282
+        assert found.package_changes <= 281
 
     def test_steps_come_once_and_in_order(self, found):
         steps = ["ReleaseRequest.__post_init__", "plan_release", "run", "Table.counts_by_bound", "charge.__enter__",

@@ -267,9 +267,7 @@ class LagRows(Rows):
 
     def windows(self, first: int, last: int, level: float) -> Windows:
         """Return the shortest windows, as lags."""
-        edges = np.array(self.lag.edges, dtype=np.float64)
-        mass = np.array([m / 2**128 for m in self.lag.masses])
-        sums = np.concatenate([[0.0], np.cumsum(mass * np.diff(edges))])
+        edges, sums = self._distribution
         # A row that contains the window of the whole lag uses that window: it holds the level there, too.
         widest = shortest(edges, sums, int(edges[-1]), level)
         fits = min(last, int(widest[1]) // self.resolution + 1)
@@ -344,6 +342,13 @@ class LagRows(Rows):
         for end, cell in zip(ends.tolist(), cells.tolist(), strict=True):
             yield before[cell] + (end - edges[cell]) * masses[cell] if cell >= 0 else 0
         yield before[-1]
+
+    @cached_property
+    def _distribution(self) -> tuple[Floats, Floats]:
+        """Return the edges of the lag, and the probability below each."""
+        edges = np.array(self.lag.edges, dtype=np.float64)
+        mass = np.array([m / 2**128 for m in self.lag.masses])
+        return edges, np.concatenate([[0.0], np.cumsum(mass * np.diff(edges))])
 
     @cached_property
     def _peaks(self) -> tuple[Ints, Ints]:

@@ -137,9 +137,8 @@ def _width(each: object) -> int:
     if sigma > _WIDE:  # its table need not be made for this
         return math.ceil(2 * 1.9599640 * sigma * 1.001) + 2
     row = each.row(10**9)
-    low, high = each.interval(row.right, 0.95)
-    likely = row.mass > row.mass.max() * 1e-3
-    return int(np.max((high - low)[likely]))
+    low, high = each.interval(row.right[row.mass > row.mass.max() * 1e-3], 0.95)
+    return int(np.max(high - low))
 
 
 def noise_by_bound(choose: Callable[[int], Choice]) -> tuple[tuple[str, str], ...]:

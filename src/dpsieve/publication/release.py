@@ -382,9 +382,9 @@ def with_counts(mechanism: Counting, drawn: Drawn, keys: pa.Table, tokens: Ints,
     """Return the keys with the columns that their tokens and sums give; see `Release.table`."""
     reader = mechanism.reader(drawn)
     reading, only_upper = reader.read(tokens), np.zeros(len(tokens), np.bool_)
+    least = mechanism.least_count if mechanism.withholds else None
     columns = {name: as_arrow(values) for name, values in vars(reading).items()}
-    if mechanism.withholds:
-        least = mechanism.least_count
+    if least is not None:
         only_upper = (reading.low <= least) & (reading.high > least)
         columns["count"] = as_arrow(reading.count, only_upper)
         columns["bound"] = text_array(BOUNDS).take(as_arrow(1 - only_upper.astype(np.int8)))
