@@ -66,3 +66,15 @@ def test_checked_fields_have_their_plain_type():
 def test_a_field_outside_of_its_range_is_refused(values, message):
     with pytest.raises(InvalidValue, match=message):
         Noise(**{"epsilon": 1.0, "delta_": 1e-8, **values})
+
+
+@pytest.mark.parametrize("function", [ds.release, ds.preview])
+@pytest.mark.parametrize(
+    ("given", "meant"), [("unit", "privacy_unit"), ("eps", "epsilon"), ("max_keys", "max_keys_per_unit")]
+)
+def test_an_argument_that_does_not_exist_is_named_with_the_one_that_was_meant(function, given, meant):
+    with pytest.raises(InvalidType, match=rf"has no argument {given}\. Did you mean {meant}\?") as refused:
+        function(data=[1], **{given: 1})
+    assert refused.value.argument == given
+    with pytest.raises(InvalidType, match=r"has no argument zzz\. It has .*epsilon"):
+        function(data=[1], zzz=1)

@@ -386,3 +386,16 @@ def test_a_release_of_a_file_does_not_load_pandas(tmp_path):
         f" {asked}); ds.top_k('rows.csv', {asked}, k=2); sys.exit('pandas' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
+
+
+def test_notes_and_report_have_what_the_ledger_had_left(tmp_path):
+    with ds.Ledger(tmp_path / "budget", epsilon=4.0, delta=0.01, unit="user") as ledger:
+        first, second = (
+            ds.release(events(COMMON), key="key", privacy_unit="user", **BUDGET, ledger=ledger, note=week)
+            for week in ("week 1", "week 2")
+        )
+        assert second.notes.left == ledger.describe_left() != first.notes.left
+        assert second.notes.left.endswith("; the whole budget is epsilon 4, delta 0.01")
+    page = second.report(tmp_path / "page.html").read_text(encoding="utf-8")
+    assert f"<dd>{second.notes.left}</dd>" in page and "<dd>week 2</dd>" in page
+    assert ds.Release.load(second.save(tmp_path / "out")).notes == second.notes

@@ -15,7 +15,7 @@ from dpsieve.engines.engine import Engine
 from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.jobs.key_columns import describe_rows
 from dpsieve.jobs.mechanisms import Choice
-from dpsieve.jobs.request import Request
+from dpsieve.jobs.request import Request, unknown_argument
 from dpsieve.jobs.run import Plan, open_ledger
 from dpsieve.jobs.table import Table
 from dpsieve.noise.known_keys import KnownKeys
@@ -214,7 +214,7 @@ def preview(
             arguments[name] = f"any {name}"  # without data there is no column to name
     unknown = arguments.keys() - names - {"progress", "source"}
     if unknown:
-        raise InvalidType(f"{min(unknown)} is not an argument of {job}. Leave it out.")
+        raise unknown_argument(job, min(unknown), sorted(names))
     missing = {f.name for f in fields(request) if f.default is MISSING} - arguments.keys()
     if missing:
         raise InvalidType(f"{min(missing)} is missing. Pass it as for {job}.")

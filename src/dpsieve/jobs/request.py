@@ -5,6 +5,8 @@ of its command, and the names in error messages come from it. A request is valid
 trusts it. This module imports neither NumPy nor Arrow at the top, so that `dpsieve --help` is fast.
 """
 
+import difflib
+import functools
 import inspect
 import textwrap
 from collections.abc import Callable, Mapping
@@ -71,8 +73,23 @@ def argument(
     return field(default=default, metadata=metadata)
 
 
+_ALIASES = {"eps": "epsilon", "keys": "key", "columns": "column", "unit": "privacy_unit", "user": "privacy_unit",
+            "quantiles": "quantile", "q": "quantile", "mechanism": "method", "values": "known_keys"}  # fmt: skip
+
+
+def unknown_argument(function: str, name: str, arguments: list[str]) -> InvalidType:
+    """Return the error about an argument that a function does not have."""
+    meant = _ALIASES.get(name, name)
+    meant = meant if meant in arguments else next(iter(difflib.get_close_matches(meant, arguments, n=1)), "")
+    fix = f" Did you mean {meant}?" if meant else f" It has {', '.join(arguments)}."
+    return InvalidType(f"{function}() has no argument {name}.{fix}", argument=name)
+
+
 def document(request: "type[Request]") -> Callable[[_F], _F]:
-    """Return a decorator that replaces the line '[arguments]' of a docstring by the Args section of a request."""
+    """Return a decorator that replaces the line '[arguments]' of a docstring by the Args section of a request.
+
+    The function then refuses an unknown argument with the name that was probably meant.
+    """
 
     def add(function: _F) -> _F:
         known = AROUND | {each.name: each.metadata["help"] + each.metadata["python"] for each in fields(request)}
@@ -82,7 +99,15 @@ def document(request: "type[Request]") -> Callable[[_F], _F]:
             text = f"{name}: {known[name]}"
             lines += textwrap.wrap(text, 118, initial_indent=" " * 8, subsequent_indent=" " * 12)
         function.__doc__ = (function.__doc__ or "").replace("    [arguments]", "\n".join(lines))
-        return function
+        arguments = dict.fromkeys(inspect.signature(function).parameters)
+
+        @functools.wraps(function)
+        def call(*given: Any, **named: Any) -> Any:
+            if unknown := named.keys() - arguments.keys():
+                raise unknown_argument(function.__name__, min(unknown), [*arguments])
+            return function(*given, **named)
+
+        return cast(_F, call)
 
     return add
 

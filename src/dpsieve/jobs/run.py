@@ -10,7 +10,7 @@ budget, and nothing is drawn that was not paid for.
 
 import os
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -69,6 +69,9 @@ def run(
         cost = plan.cost if plan.final_cost is None else plan.final_cost(data)
         with charge(cost, book, note, lambda: plan.rehearse(data, resolve(None))) as entry:
             publication = plan.finish(data, randomness).charged_as(entry, note, utc_now()[:10]).with_notes(**notes)
+            if book is not None:
+                with suppress(DpsieveError):  # what is paid for is returned
+                    publication = publication.with_notes(left=book.describe_left())
             log.info("mechanism: %s", publication.mechanism.last.name)
     return publication
 

@@ -74,10 +74,12 @@ class Notes:
         entry: the number of the ledger entry that was charged; None where there was none.
         rarer: where few keys were reported, how to report rarer ones.
         purpose, date: the note of that entry and its day; empty where there was none.
+        left: what the ledger had left after that entry, for one more release.
         where, derived: the condition on a row under which it counted, and the expressions of derived keys, in SQL.
     """
 
-    omitted: ClassVar[tuple[str, ...]] = ("purpose", "date", "where", "derived")  # from the saved form, if empty
+    # From the saved form, if empty.
+    omitted: ClassVar[tuple[str, ...]] = ("purpose", "date", "left", "where", "derived")
 
     contribution: str = ""
     reason: str = ""
@@ -86,6 +88,7 @@ class Notes:
     rarer: str = field(default="", kw_only=True)
     purpose: str = field(default="", kw_only=True)
     date: str = field(default="", kw_only=True)
+    left: str = field(default="", kw_only=True)
     where: str = field(default="", kw_only=True)
     derived: str = field(default="", kw_only=True)
 
@@ -94,7 +97,7 @@ class Notes:
             raise InvalidType(f"coverage must be Coverage(...) or None, not {type(self.coverage).__name__}.")
         if self.entry is not None:
             validate.whole("entry", self.entry, low=1, hint="Pass the number of an entry of a ledger, or None.")
-        for name in ("contribution", "reason", "rarer", "purpose", "date", "where", "derived"):
+        for name in ("contribution", "reason", "rarer", "purpose", "date", "left", "where", "derived"):
             value = getattr(self, name)
             if not isinstance(value, str) or len(value) > _LONGEST or not value.isprintable():
                 raise InvalidType(f"{name} must be text of at most {_LONGEST:,} characters, all printable.")

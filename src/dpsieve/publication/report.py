@@ -49,7 +49,7 @@ _COUNTERS = "The counter is the noisy counter of the sketch; the count adds what
 # Labels of notes; others are listed by the name of their field. Some have a place of their own.
 _NOTES = {
     "contribution": "a unit adds", "entry": "entry in the ledger", "purpose": "purpose", "date": "date of the release",
-    "where": "rows count where", "derived": "derived keys",
+    "left": "left in the ledger for one more release", "where": "rows count where", "derived": "derived keys",
 }  # fmt: skip
 _PLACED = ("coverage", "statistic", "single", "rarer", "bounds")
 

@@ -193,6 +193,12 @@ class Ledger:
         """
         return self._read().remaining(None if delta is None else validate.delta(delta))
 
+    def describe_left(self) -> str:
+        """Return what is left for one more release, as text."""
+        left = self.remaining()
+        words = "nothing" if left is None else f"epsilon {left.epsilon:.6g}, delta {left.delta:.3g}"
+        return f"{words}; the whole budget is epsilon {self.budget.epsilon:.6g}, delta {self.budget.delta:.3g}"
+
     def room_for(self, mechanism: Mechanism | Guarantee | Spend) -> int:
         """Return how many more spends like this one fit, one after the other, up to a million.
 
