@@ -208,6 +208,20 @@ def test_a_chart_of_counts_by_rank():
     assert len(points) <= 400 and points[-1]["rank"] == 20_000
 
 
+def test_a_chart_in_a_notebook_is_a_picture_that_loads_nothing():
+    alt = pytest.importorskip("altair")
+    from IPython.core.formatters import DisplayFormatter
+
+    chart = optimal(1.0, 1e-3).release(["tea", "<b>"], [500, 900]).plot()
+    for shown in (chart, chart.interactive()):
+        bundle, _ = DisplayFormatter().format(shown)
+        picture = bundle["image/svg+xml"]
+        assert bundle.keys() <= {"image/svg+xml", "text/plain"} and picture.startswith("<svg")
+        assert "&lt;b&gt;" in picture and not re.search(r"<b>|<script|(href|src)=.http", picture)
+    with alt.renderers.enable("mimetype"):  # the user's choice
+        assert "image/svg+xml" not in DisplayFormatter().format(chart)[0]
+
+
 def test_no_chart_without_counts_or_without_altair(monkeypatch):
     with pytest.raises(InvalidType, match="no counts"):
         optimal(1.0, 1e-3).release(["tea"], [500], keys_only=True).plot()

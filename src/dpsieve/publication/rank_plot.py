@@ -37,13 +37,17 @@ def shown_ranks(keys: int) -> Ints:
 
 
 def rank_chart(made: Publication) -> "alt.LayerChart":
-    """Return an Altair chart of count against rank, both on logarithmic scales, with the band of the 95 % intervals."""
+    """Return an Altair chart of count against rank, both on logarithmic scales, with the band of the 95 % intervals.
+
+    A notebook shows it as a picture, where Altair's default would load scripts from the network.
+    """
     if not set(_NAMES) <= set(made.table.column_names):
         raise InvalidType("there are no counts to plot. Make the release without keys_only.")
     try:
         import altair as alt
+        import vl_convert  # noqa: F401 - Altair draws pictures with it
     except ImportError:
-        raise InvalidValue("plot needs Altair. Run: pip install '.[plot]' in the clone") from None
+        raise InvalidValue("plot needs Altair and vl-convert. Run: pip install '.[plot]' in the clone") from None
     ranks = shown_ranks(len(made))
     rows = made.table.take(pa.array(by_count(made.table)[ranks - 1]))
     names = key_names(rows.column_names)
@@ -57,9 +61,14 @@ def rank_chart(made: Publication) -> "alt.LayerChart":
     band = base.mark_area(opacity=0.25).encode(alt.Y("low:Q", scale=counts, title="count"), alt.Y2("high:Q"))
     tooltip = ["rank:Q", "key:N", *(f"{name}:Q" for name in _NAMES)]
     line = base.mark_line(point=len(points) <= 60).encode(alt.Y("count:Q", scale=counts), tooltip=tooltip)
+
+    class Picture(alt.LayerChart):
+        def _repr_mimebundle_(self, *given: Any, **named: Any) -> Any:
+            with alt.renderers.enable("svg" if alt.renderers.active == "default" else alt.renderers.active):
+                return super()._repr_mimebundle_(*given, **named)
+
     title = alt.Title("Counts by rank", subtitle="with the 95 % intervals of the bounded counts")
-    chart: alt.LayerChart = (band + line).properties(title=title)
-    return chart
+    return Picture(layer=[band, line], title=title)
 
 
 def _label(parts: list[object]) -> str:
