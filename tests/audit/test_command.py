@@ -51,7 +51,7 @@ def test_options_are_those_of_the_job_without_what_describes_data():
     assert "--max-keys-per-unit" in shown and "--method" in shown and "--privacy-unit" not in shown
     assert "Example:" in shown
     wrong = run("audit", "release", "--epsilon", "-1", "--delta", "0.1")
-    assert wrong.returncode == 2 and "--epsilon -1 is not between 0 and 500" in wrong.stderr
+    assert wrong.returncode == 2 and "--epsilon -1 is not between 0.001 and 50" in wrong.stderr
 
 
 def test_a_contradicted_guarantee_has_exit_code_1(monkeypatch):

@@ -4,6 +4,7 @@ A key that one unit holds, a key at the threshold, a unit with many keys or rows
 run, and two layouts of the same rows. `job_inputs` makes them for a job and the arguments of its request.
 """
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -86,16 +87,17 @@ def job_inputs(job: str, arguments: Mapping[str, Any], canaries: int = 1000) -> 
         return
     module, function = {**KEYED, **NUMBERS}[job].rsplit(".", 1)
     publish = getattr(import_module(f"dpsieve.{module}"), function)
+    defaults = inspect.unwrap(publish).__kwdefaults__
     unit = {"privacy_unit": "unit", "engine": DuckDB(threads=1)}
     if job in NUMBERS:
         if given.get("bounds") is None:
             given["bounds"] = (0.0, 1.0)
-        relation = given.get("neighbours", (publish.__kwdefaults__ or {}).get("neighbours"))
+        relation = given.get("neighbours", defaults.get("neighbours"))
         call = partial(_call, publish, {"column": "amount", **unit, **given})
         yield from _numbers(call, given["bounds"], replaces=relation == "replace")
         return
     column = "column" if job.startswith("collect") else "key"
-    bound = 1 if column == "column" else given.get("max_keys_per_unit", publish.__kwdefaults__["max_keys_per_unit"])
+    bound = 1 if column == "column" else given.get("max_keys_per_unit", defaults["max_keys_per_unit"])
     call = partial(_call, publish, {column: "key", **unit, **given})
     yield from _keyed(
         call, _UNBOUNDED if bound is None else bound, canaries, given.get("max_length"), given.get("k"),

@@ -186,7 +186,7 @@ def sample_threshold(
 
     >>> channel = sample_threshold(0.1, 11)
     >>> print(channel.guarantee)
-    (1, 1.8791603e-09)-differential privacy when one client is added or removed.
+    (1, 1.87917e-09)-differential privacy when one client is added or removed.
     >>> channel.reporting_probability([20, 110, 200]).round(3).tolist()
     [0.0, 0.546, 0.992]
     """
