@@ -43,7 +43,7 @@ from dpsieve.types import Ints
 from dpsieve.values.columns import tried
 
 _T = TypeVar("_T")
-_LARGE = 1_000_000
+_LARGE = 2_000_000
 _BYTES_OF_A_PAIR, _BYTES_OF_A_LINE = 64, 8
 _SIZE = re.compile(r"\d+(\.\d+)? ?[KMGT]i?B", re.IGNORECASE)
 # Statistics of Parquet files, such as that no unit is null or all are below 256, are not trusted: where they are false,
