@@ -55,7 +55,7 @@ GROUPS = (
 
 @dataclass(frozen=True)
 class Processes:
-    """Processes that trace or audit, at most so many at a time.
+    """Processes that trace or audit, with a limit on how many run at a time.
 
     Attributes:
         pool: how many at a time.

@@ -49,7 +49,7 @@ def files(tmp_path_factory):
 def test_a_page_runs_from_top_to_bottom(page, files, tmp_path, request):
     folder = tmp_path / "folder"
     folder.mkdir()
-    if page.parent.name == "guides":  # they make their own files, but for those of the demo
+    if page.parent.name == "guides":  # they make their own files, except those of the demo
         shutil.copy(files / "events.parquet", folder)
     elif page.name not in FROM_NOTHING:
         shutil.copytree(files, folder, dirs_exist_ok=True)

@@ -226,7 +226,7 @@ class Pairs:
         return load_pair_loops()
 
     def _in_ranges(self, act: Callable[[int, int], T], count: int, most: int | None = None) -> list[T]:
-        """Call a function with ranges up to `count`, one per thread, of which there are `most`; return its results."""
+        """Call a function with ranges up to `count`, one per thread, on at most `most` threads; return results."""
         threads = self.threads if most is None else max(1, min(self.threads, most))
         edges = np.linspace(0, count, threads + 1).astype(np.int64).tolist()
         if threads == 1:

@@ -162,7 +162,7 @@ def identity_rank(name: str) -> int:
 
 
 def identifying_columns(arguments: Mapping[str, Any]) -> list[str]:
-    """Return the columns of a job's data, but for its keys, that have the names of identifiers, the likeliest first.
+    """Return the columns of a job's data, except its keys, that have the names of identifiers, the likeliest first.
 
     Only the schema is read. The header of a text file may be a first row of data: of it, names are returned only if
     all their words are those of this module.

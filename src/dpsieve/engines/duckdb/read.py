@@ -293,7 +293,7 @@ def split(job: Job, most: int) -> list[tuple[str, dict[str, pa.Table]]]:
 
 
 def _between(name: str, starts: Any) -> list[str]:
-    """Return conditions of which each number meets one: it is from one start on and before the next one."""
+    """Return conditions for consecutive ranges that begin at these starts; each number meets exactly one."""
     lower, upper = ([f"{name} {sign} {start}" for start in starts[1:]] for sign in (">=", "<"))
     return [f"{low} AND {high}" for low, high in zip(["true", *lower], [*upper, "true"], strict=True)]
 

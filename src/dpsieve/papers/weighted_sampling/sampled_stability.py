@@ -56,7 +56,7 @@ _BITS = 320
 def sampled_stability(
     epsilon: float, delta: float, scheme: Scheme, *, threshold: ThresholdKind = "fair", unit: str = "one row"
 ) -> "SampledStability":
-    """Return the sampled stability histogram; `channels.stability` has its arguments but for the scheme.
+    """Return the sampled stability histogram; `channels.stability` has its arguments except the scheme.
 
     A reported key of noisy count x is kept with probability q(x): a key of frequency i is reported with probability
 

@@ -2,7 +2,7 @@
 
 A search starts at the slot given by the upper half of the hash of a value. An entry is two words. The first is 0 if the
 entry is empty, otherwise that upper half and the number plus one. The second is the integer itself, or a reference to a
-text. Values with equal hashes are compared. So the entries of a table are in the order of their hashes, but for
+text. Values with equal hashes are compared. So the entries of a table are in the order of their hashes, except for
 collisions: `merge` joins the tables of several threads in parts, by ranges of hashes.
 
 Texts are stored in blocks of bytes that never move, as other threads may be reading them. A reference is the word

@@ -305,8 +305,8 @@ def count_keys(key_numbers, added, begin, stop, numbers):
 def rank_keys(starts, key_numbers, added, rank, begin, stop, sizes, ranked, ranked_added):
     """Write the ranks of the keys of the units from `begin` to `stop`, sorted, and what these add, without gaps.
 
-    Keys with a negative rank are left out. Return the place behind the last one, of which the first is that of the
-    first unit in `key_numbers`.
+    Keys with a negative rank are left out. The first place is that of the first unit in `key_numbers`; return the place
+    behind the last one.
     """
     end = starts[begin]
     for unit in range(begin, stop):

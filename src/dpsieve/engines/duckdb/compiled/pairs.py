@@ -164,8 +164,8 @@ def _bound_parts(
 ) -> tuple[Ints, NDArray[np.int32], Floats, Bools]:
     """Return starts and keys of the units, what pairs add, and which keys some unit keeps.
 
-    Those alone have numbers, but for a list. All pairs of a unit are in one part, so one unit may have most of them:
-    give up where the threads cannot bound the largest parts in this memory.
+    Only those keys have numbers, unless keys are listed. All pairs of a unit are in one part, so one unit may have
+    most of them: give up where the threads cannot bound the largest parts in this memory.
     """
     first, most, listed, totals = collected[0], task.contribution.keys, not len(keys.words), collected[0].totals
     counts: Ints = np.sum([part.counts for part in collected], axis=0)
