@@ -18,6 +18,7 @@ from math import ceil, floor, inf
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import bdtr, expit
 
 from dpsieve import validate
 from dpsieve.accounting.curves import renyi_delta, zcdp_delta
@@ -279,13 +280,31 @@ def repeated_share(
         each_delta = math.nextafter(each_delta, 0.0)
     least = lower(lambda: ball(epsilon) / k)
     each_epsilon = largest(
-        lambda each: _repeated(k, epsilon, each, each_delta) <= delta, least, 500.0, tolerance=tolerance
-    )
+        lambda each: _repeated(k, epsilon, each, each_delta) <= delta, least, 500.0, tolerance=tolerance,
+        near=_rough_share(k, epsilon, delta, each_delta, least),
+    )  # fmt: skip
     if each_epsilon == 0:
         raise InvalidValue(
             f"epsilon={epsilon:g} leaves nothing to share. Pass a budget such as epsilon=1.0.", argument="epsilon"
         )
     return Share(each_epsilon, each_delta)
+
+
+def _rough_share(k: int, epsilon: float, delta: float, each_delta: float, low: float) -> float:
+    """Return about the epsilon of each of k mechanisms, in floats: where the search for the true one begins."""
+    left = -math.expm1(math.log1p(-delta) - k * math.log1p(-each_delta))  # for losses above epsilon
+
+    def exceeds(each: float) -> bool:
+        lies, last = expit(-each), math.ceil((k - epsilon / each) / 2) - 1
+        return bool(last >= 0 and bdtr(last, k, lies) - math.exp(epsilon) * bdtr(last, k, 1 - lies) > left)
+
+    high = max(2 * low, 1e-300)
+    while high < 500 and not exceeds(high):
+        low, high = high, 2 * high
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (low, middle) if exceeds(middle) else (middle, high)
+    return low
 
 
 @lru_cache(maxsize=256)

@@ -137,7 +137,7 @@ def product_delta(ours, silent, theirs, their_silent, shift, uses, epsilon, powe
     return best
 
 
-@jit()
+@jit(nogil=True)
 def product_deltas_of(ours, theirs, shifts, uses, epsilon, power, still, moving, deltas):
     """Fill `deltas` with the rigorous bound of each kind; the cells are finer where means differ."""
     for k in range(len(shifts)):

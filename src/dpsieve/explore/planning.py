@@ -6,6 +6,7 @@ Every number is read off the mechanism that the job would use.
 import contextlib
 import math
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -277,19 +278,22 @@ class Ahead:
 
     def __init__(self) -> None:
         self._wanted: Sequence[Callable[[], object]] = ()
-        self._lock, self._is_running = threading.Lock(), False
+        self._changed, self._due, self._is_running = threading.Condition(), 0.0, False
 
-    def prepare(self, wanted: Sequence[Callable[[], object]]) -> None:
-        """Replace what is to be made; with nothing, stop."""
-        with self._lock:
-            self._wanted = wanted
+    def prepare(self, wanted: Sequence[Callable[[], object]], after: float = 0.0) -> None:
+        """Replace what is to be made, once so many seconds have passed; with nothing, stop."""
+        with self._changed:
+            self._wanted, self._due = wanted, time.monotonic() + after
+            self._changed.notify()
             if wanted and not self._is_running:
                 self._is_running = True
                 threading.Thread(target=self._work, name="explorer-ahead", daemon=True).start()
 
     def _work(self) -> None:
         while True:
-            with self._lock:
+            with self._changed:
+                while self._wanted and (left := self._due - time.monotonic()) > 0:
+                    self._changed.wait(left)
                 if not self._wanted:
                     self._is_running = False
                     return

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 PORT = 8765
 LONGEST_UPLOAD = 1 << 23
 _HOST = "127.0.0.1"
+_QUIET = 0.3  # seconds without a question, before the neighbours of the last one are prepared
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -192,7 +193,7 @@ def application(session: Session) -> "Starlette":
         with one_at_a_time, warnings.catch_warnings(record=True) as heard:
             warnings.simplefilter("always", PrivacyWarning)
             found = vars(view.answer(session.files, given))
-        ahead.prepare(found.pop("ahead"))
+        ahead.prepare(found.pop("ahead"), after=_QUIET)
         notes = list(dict.fromkeys(spell(str(one.message), _names(view)) for one in heard))
         return found | {"notes": [*notes, *found["notes"]]}
 

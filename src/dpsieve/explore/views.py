@@ -51,6 +51,10 @@ def _names() -> list[Input]:
             (("key", "query"), ("privacy_unit", "user_id"))]  # fmt: skip
 
 
+def _least_units() -> Input:
+    return of(TableRequest, "min_units", "whole", "1", stops=texts((1, 5, 10, 20, 50, 100, 200, 500)), group=_TOTALS)
+
+
 # Plan
 
 
@@ -65,7 +69,7 @@ def _plan_inputs(files: Files) -> list[Input]:
         Input("against", against, default="stability", choices=("none", *_METHODS)),
         of(TableRequest, "sums", "bounds", help=sums, group=_TOTALS),
         of(TableRequest, "means", "bounds", help=means, group=_TOTALS),
-        of(TableRequest, "min_units", "whole", "1", stops=texts((1, 5, 10, 20, 50, 100, 200, 500)), group=_TOTALS),
+        _least_units(),
         of(TableRequest, "rest", default="no", choices=("no", "yes"), group=_TOTALS),
         Input("units", "The number of units.", "whole", "100000", tuple(f"{float(s):.0f}" for s in sizes), group=_DATA),
         Input("keys_of_a_unit", "The number of distinct keys that a unit holds.", "whole", "10",
@@ -225,21 +229,21 @@ def _zipf(values: Json) -> Any:
 def neighbours(values: Json) -> list[Callable[[], object]]:
     """Return what makes the tables of other stops of the sliders, the nearest first."""
 
-    def make(name: str, value: Any) -> Callable[[], object]:
+    def make(stop: Json) -> Callable[[], object]:
         def made() -> None:
-            for changes in ({}, *([against[1]] if against else [])):
-                found = _reach(values, **changes, **{name: value})
-                found.curve(), found.errors()
+            found = _reach(values, **stop)
+            found.curve(), found.errors()
 
         return made
 
     tasks, against = [], _other(values)
-    for one in _release_inputs()[:3]:
+    for one in (*_release_inputs()[:3], _least_units()):
         stops = [one.read(stop) for stop in one.stops]
         near = sorted(
             (abs(place - int(np.searchsorted(stops, values[one.name]))), stop) for place, stop in enumerate(stops)
         )
-        tasks.append([make(one.name, stop) for _, stop in near])
+        ours = [{one.name: stop} for _, stop in near]
+        tasks.append([make(stop | changes) for stop in ours for changes in ({}, *([against[1]] if against else []))])
     return [task for tier in zip_longest(*tasks) for task in tier if task is not None]
 
 

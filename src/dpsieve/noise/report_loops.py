@@ -12,7 +12,8 @@ from dpsieve.accounting.loops import product_delta
 from dpsieve.compiled.jit import jit
 from dpsieve.compiled.words import less, sub, to_float
 
-_ROUNDS = 7
+_ROUNDS = 60
+_SLACK = 5e-4  # of a step
 _ERROR = 2.0**-36
 _GRID = 2.0**-128
 _ZERO = np.uint64(0)
@@ -27,11 +28,11 @@ def _over(q, not_q, odds, shift, uses, epsilon, power, limit, tangents):
     return min(max(up, down) - np.log(limit), 1e3)
 
 
-@jit()
+@jit(nogil=True)
 def grow_coins(uses, epsilon, power, limit, first, shift, until, tangents, rows, not_rows):
     """Fill p(0), p(1), ... and 1 - p until p >= until; return the number of rows, or 0 if that is impossible.
 
-    From row `first` on a step also moves a Gaussian by `shift` deviations.
+    From row `first` on a step also moves a Gaussian by `shift` deviations. Steps are a little shorter than they may be.
     """
     absent = np.exp(-power * epsilon) / (2 * np.sqrt(power * (power + 1)))
     if absent >= limit or len(rows) < 3:
@@ -39,33 +40,34 @@ def grow_coins(uses, epsilon, power, limit, first, shift, until, tangents, rows,
     rows[0], not_rows[0] = 0.0, 1.0
     rows[1] = (limit - absent) / uses
     not_rows[1] = 1 - rows[1]
-    step = 1.0
+    step, change = 1.0, 0.0
     for h in range(2, len(rows)):
         q, not_q, moved = rows[h - 1], not_rows[h - 1], shift if h > first else 0.0
         if uses * not_q < limit and _over(q, not_q, np.inf, moved, uses, epsilon, power, limit, tangents) <= 0:
             rows[h], not_rows[h] = 1.0, 0.0
             return h + 1
-        start, low, high = np.log(q / not_q), 0.0, step
-        at_low = _over(q, not_q, start, moved, uses, epsilon, power, limit, tangents)
-        at_high = _over(q, not_q, start + high, moved, uses, epsilon, power, limit, tangents)
-        if at_low > 0:
-            return 0
-        while at_high <= 0:
-            low, at_low, high = high, at_high, 1.5 * high
-            if high > 100:
+        start, low, high = np.log(q / not_q), 0.0, np.inf
+        at, over, guess = 0.0, 0.0, min(max(step + change, 0.5 * step), 1.5 * step)
+        for k in range(_ROUNDS):  # tries on both sides of a guess, until they are near each other
+            before, over_before = at, over
+            if low > 100:
                 return 0
-            at_high = _over(q, not_q, start + high, moved, uses, epsilon, power, limit, tangents)
-        for k in range(3 * _ROUNDS):
-            if high - low <= 1e-5 * high or (k >= _ROUNDS and low > 0 and high - low <= 1e-3 * high):
+            if high < np.inf and high - low <= _SLACK * high:
                 break
-            share = at_low / (at_low - at_high) if k % 3 and at_high < 50 else 0.5
-            middle = low + (high - low) * min(0.95, max(0.05, share))
-            over = _over(q, not_q, start + middle, moved, uses, epsilon, power, limit, tangents)
-            low, at_low, high, at_high = (middle, over, high, at_high) if over <= 0 else (low, at_low, middle, over)
+            at = (1 - _SLACK / 2.1) * guess
+            if low >= at:
+                at = (1 + _SLACK / 2.1) * guess
+            if not low < at < high or k % 5 == 4:
+                at = 2 * low if high == np.inf else (low + high) / 2
+            over = _over(q, not_q, start + at, moved, uses, epsilon, power, limit, tangents)
+            low, high = (at, high) if over <= 0 else (low, at)
+            if not low <= guess <= high and k > 0 and (over - over_before) * (at - before) > 0:
+                guess = min(at - over * (at - before) / (over - over_before), 2 * at)
+            elif not low <= guess <= high:
+                guess = (1.01 if over <= 0 else 0.99) * at
         if low <= 1e-9:  # no progress
             return 0
-        step = 1.05 * low
-        odds = start + low
+        change, step, odds = low - step, low, start + low
         rows[h], not_rows[h] = 1 / (1 + np.exp(-odds)), 1 / (1 + np.exp(odds))
         if until < 1 and rows[h] >= until:  # one is reached only by the step above
             return h + 1
@@ -119,7 +121,7 @@ def _coins(high, low, before, h, dh, dl):
     )
 
 
-@jit()
+@jit(nogil=True)
 def widest(high, low, steps, leak_high, leak_low, orders, start, stop, worst):
     """Fill `worst` with the largest S - 1, rounded up, of each step (a row) and order (a column).
 
