@@ -57,8 +57,8 @@ def test_numbers_of_keys_that_are_not_those_of_the_units(row, most, monkeypatch,
     """The loops that add up by key count a pair twice: numpy counts instead, also under a bound that was chosen."""
     real = pair_loops.count_keys
 
-    def faulty(key_numbers, added, begin, stop, numbers):
-        real(key_numbers, added, begin, stop, numbers)
+    def faulty(starts, key_numbers, added, most, begin, stop, numbers):
+        real(starts, key_numbers, added, most, begin, stop, numbers)
         if stop:
             numbers[row, 0] += begin == 0
 

@@ -116,7 +116,7 @@ class Pairs:
         """Return one unit with one key, for a rehearsal; load the compiled code that pairs of this size use."""
         dummy = Pairs.of([["a key"]])
         if self._loops() is not None:
-            dummy._count(self._loops())
+            dummy._count(self._loops(), 1)
         return dummy
 
     def __repr__(self) -> str:
@@ -134,13 +134,16 @@ class Pairs:
             return self
         loops = self._loops()
         if loops is None:
-            return self.filter(np.arange(len(self.key_numbers)) - np.repeat(self.starts[:-1], sizes) < most)
+            return self._bound_by_numpy(most)
         starts = np.zeros(len(self.starts), np.int64)
         np.cumsum(np.minimum(sizes, most), out=starts[1:])
         key_numbers, added = np.empty(int(starts[-1]), np.int32), np.empty((len(self.added), int(starts[-1])))
         pairs, bounded = (self.starts, self.key_numbers, self.added), (starts, key_numbers, added)
         self._in_ranges(lambda begin, stop: loops.first_keys(*pairs, most, begin, stop, *bounded), len(sizes))
         return Pairs(self.keys, starts, key_numbers, None if self.amounts is None else added, self.threads)
+
+    def _bound_by_numpy(self, most: int) -> "Pairs":
+        return self.filter(np.arange(len(self.key_numbers)) - np.repeat(self.starts[:-1], self.sizes) < most)
 
     def restrict(self, selected: Bools) -> "Pairs":
         """Return the pairs of the selected keys; all units stay, also those without a key."""
@@ -185,29 +188,29 @@ class Pairs:
 
     def _numbers(self, most: int | None) -> Ints:
         """Return the counts of keys, and for each total the sums of what units add on the grid."""
-        pairs = self if most is None else self.bound(most)
-        loops, names, added = pairs._loops(), self.keys.num_rows, pairs.added
+        pairs = self if most is None or self.amounts is None else self.bound(most)
+        most = int(pairs.starts[-1]) if most is None else most
+        loops, added = pairs._loops(), pairs.added
         if loops is not None:
-            numbers = pairs._count(loops)
-            if numbers.sum(axis=1).tolist() == [len(pairs.key_numbers), *added.sum(axis=1)]:
+            numbers, expected = pairs._count(loops, most), int(np.minimum(pairs.sizes, most).sum())
+            if numbers.sum(axis=1).tolist() == [expected, *added.sum(axis=1)]:
                 return numbers
             log.warning("compiled loops: the sums of keys are not those of their units; numpy counts instead")
         # The sums are whole numbers below 2^53.
-        return np.array([np.bincount(pairs.key_numbers, row, names) for row in (None, *added)]).astype(
-            np.int64, copy=False
-        )
+        kept, names = pairs._bound_by_numpy(most).key_numbers, self.keys.num_rows
+        return np.array([np.bincount(kept, row, names) for row in (None, *added)]).astype(np.int64, copy=False)
 
-    def _count(self, loops: Any) -> Ints:
+    def _count(self, loops: Any, most: int) -> Ints:
         """Return the same by compiled loops."""
 
         def count(begin: int, stop: int) -> Ints:
             numbers = np.zeros((1 + len(self.added), names), np.int64)
-            loops.count_keys(self.key_numbers, self.added, begin, stop, numbers)
+            loops.count_keys(self.starts, self.key_numbers, self.added, most, begin, stop, numbers)
             return numbers
 
         names, pairs = self.keys.num_rows, len(self.key_numbers)
-        # Each thread has numbers of all keys: in all, these take no more memory than two integers per pair and column.
-        return reduce(_add, self._in_ranges(count, pairs, pairs // max(1, names)))
+        # Each thread has numbers of all keys, which are added up at the end: with few pairs per key, few threads do.
+        return reduce(_add, self._in_ranges(count, len(self.starts) - 1, math.isqrt(2 * pairs // max(1, names))))
 
     @property
     def added(self) -> Floats:
@@ -310,9 +313,11 @@ class CountedByBound(AbstractContextManager["CountedByBound"]):
 class FromPairs(CountedByBound):
     """Counts from pairs in memory; keys that are `listed` are all counted, also those that do not occur."""
 
-    def __init__(self, pairs: Pairs, most_pairs: float = math.inf, *, listed: bool = False) -> None:
+    def __init__(
+        self, pairs: Pairs, most_pairs: float = math.inf, resources: ExitStack | None = None, *, listed: bool = False
+    ) -> None:
         units, count = units_by_size(pairs.sizes), pairs.count_all if listed else pairs.count
-        super().__init__(units, count, read_pairs=lambda: pairs, most_pairs=most_pairs)
+        super().__init__(units, count, resources, lambda: pairs, most_pairs)
         self.pairs, self.listed = pairs, listed
 
 

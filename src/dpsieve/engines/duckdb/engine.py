@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -159,6 +160,12 @@ class DuckDB(Engine):
             answer = self.answer(data, task, by_sql, lambda loops: partial(by_loops, loops), resources)
             most = _most_pairs(jobs[-1])
             if isinstance(answer, Pairs):
+                if not isinstance(jobs[-1].source, Foreign):  # DuckDB takes a while to close what is its own
+                    with contextlib.suppress(RuntimeError):  # no more threads
+                        closer = threading.Thread(target=jobs[-1].connection.close, name="dpsieve-close")
+                        closer.start()
+                        resources.callback(closer.join)
+                    return FromPairs(answer, most, resources.pop_all())
                 return FromPairs(answer, most)
             read_pairs = partial(ask, "read pairs", pairs_by_sql)
             return CountedByBound(answer, add_up, resources.pop_all(), read_pairs, most)

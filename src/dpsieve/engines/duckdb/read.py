@@ -263,6 +263,7 @@ class Cursors:
         cursor = self.connection.cursor()
         self._open.append(cursor)
         try:
+            cursor.execute("SET streaming_buffer_size = '8MB'")  # so that DuckDB is ahead
             with contextlib.suppress(duckdb.Error):  # in a notebook without ipywidgets
                 cursor.execute("SET enable_progress_bar_print = false; SET enable_progress_bar = true")
             for name, table in tables.items():

@@ -53,7 +53,7 @@ def load_pair_loops() -> Any:
     try:
         from dpsieve.engines.duckdb.compiled import pair_loops as loops
 
-        loops.count_keys(key_numbers, added, 0, 0, np.zeros((1, 0), np.int64))
+        loops.count_keys(starts, key_numbers, added, 1, 0, 0, np.zeros((1, 0), np.int64))
         loops.first_keys(starts, key_numbers, added, 1, 0, 0, starts, key_numbers, added)
         loops.rank_keys(starts, key_numbers, added, key_numbers, 0, 0, starts, key_numbers, added)
     except Exception:  # as in `load_loops`

@@ -16,7 +16,7 @@ from dpsieve.values.columns import as_numpy
 _FIRST_BYTES = 1 << 16
 _LONGEST_COLUMN = _MOST_VALUES = 2**31 - 1
 _MERGED_AT_ONCE, _MERGE_BITS = 1 << 14, 8
-_GATHERED_AT_ONCE = 1 << 16
+_GATHERED_AT_ONCE = 1 << 14
 _NOTHING = np.empty(0, np.uint64)
 
 

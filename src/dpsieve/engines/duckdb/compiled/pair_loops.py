@@ -292,13 +292,14 @@ def first_keys(starts, key_numbers, added, most, begin, stop, bounded_starts, bo
 
 
 @jit(waits=False, nogil=True, allocates=False)
-def count_keys(key_numbers, added, begin, stop, numbers):
-    """Count the pairs from `begin` to `stop` by key, and add up what they add."""
-    for i in range(begin, stop):
-        key = key_numbers[i]
-        numbers[0, key] += 1
-        for t in range(len(added)):
-            numbers[t + 1, key] += np.int64(added[t, i])
+def count_keys(starts, key_numbers, added, most, begin, stop, numbers):
+    """Count the first `most` keys of the units from `begin` to `stop` by key, and add up what these add."""
+    for unit in range(begin, stop):
+        for i in range(starts[unit], min(starts[unit] + most, starts[unit + 1])):
+            key = key_numbers[i]
+            numbers[0, key] += 1
+            for t in range(len(added)):
+                numbers[t + 1, key] += np.int64(added[t, i])
 
 
 @jit(waits=False, nogil=True)
