@@ -8,6 +8,7 @@ from itertools import count as numbers
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from helpers.counting import aggregation, named
 
@@ -18,6 +19,7 @@ from dpsieve.engines.sql.row_expressions import KEY, RowExpressions, parse
 from dpsieve.errors import DpsieveError, InvalidType, InvalidValue
 from dpsieve.privacy.guarantee import Contribution
 
+LOOPS = DuckDB(threads=3, compiled_from=0)
 DAY = dt.datetime(2024, 5, 7, 13, 45, 12)
 ROWS = [
     # n, x, t, d, ts, b
@@ -99,6 +101,10 @@ class Places:
     def load(self, table):
         if self.name == "frame":
             return DuckDB(), table
+        if self.name == "loops":
+            path = self.request.getfixturevalue("tmp_path_factory").mktemp("rows") / "rows.parquet"
+            pq.write_table(table, path, row_group_size=2)
+            return LOOPS, path
         if self.name == "connection":
             connection = duckdb.connect()
             connection.register("given", table)
@@ -120,7 +126,12 @@ class Places:
 
 @pytest.fixture(
     scope="module",
-    params=["frame", "connection", *(pytest.param(name, marks=pytest.mark.server) for name in ("PostgreSQL", "Spark"))],
+    params=[
+        "frame",
+        "loops",
+        "connection",
+        *(pytest.param(name, marks=pytest.mark.server) for name in ("PostgreSQL", "Spark")),
+    ],
 )
 def place(request):
     request.getfixturevalue("one_database")
@@ -195,6 +206,25 @@ NESTED = [
     "round(x * 1e299, 2)",
     "abs(n) + abs(-n)",
 ]
+
+
+@pytest.mark.parametrize("where", ["", "n % 3 <> 1 AND t <> 'word 7'"])
+@pytest.mark.parametrize("key", ["lower(t)", "n % 11"])
+def test_compiled_loops_keep_the_pairs_that_sql_keeps(where, key, tmp_path, monkeypatch):
+    """The parts of a table, in memory or in row groups of a file, are filtered and derived one by one."""
+    rows = pa.table(
+        {"unit": [i % 50 for i in range(900)], "n": range(900), "t": [f"Word {i * i % 37}" for i in range(900)]}
+    )
+    pq.write_table(rows, tmp_path / "rows.parquet", row_group_size=100)
+    columns = Columns(("key",), ("unit",), rows=RowExpressions(where, (("key", key),)))
+    task = aggregation(columns, Contribution(3), salt=9)
+    expected = DuckDB(compiled_from=None).read_pairs(rows, task)
+    monkeypatch.setattr("dpsieve.engines.duckdb.engine.pairs_by_sql", None)
+    for data in (rows, tmp_path / "rows.parquet"):
+        found = LOOPS.read_pairs(data, task)
+        assert found.starts.tolist() == expected.starts.tolist()
+        names = [each.keys["key"].take(pa.array(each.key_numbers)).to_pylist() for each in (found, expected)]
+        assert names[0] == names[1]
 
 
 def test_times_of_every_precision_give_the_same_keys():

@@ -54,8 +54,11 @@ class Scan:
         text: the SQL of the table.
         columns: its columns by name.
         shown: the files behind it, by path, under the names that the user passed.
-        rows: its number of rows, if that is known without reading them and they can be read again.
+        rows: its number of rows, or of those that it is made of, if that is known without reading them and they can be
+            read again.
         table: the rows, if they are in memory.
+        base: the scan whose rows these are made of, if they are filtered or derived; it has at least as many.
+        of_part: makes of the text of a part of the base that of a part of this table.
     """
 
     text: str
@@ -63,6 +66,8 @@ class Scan:
     shown: Mapping[Path, str] = field(default_factory=dict)
     rows: int | None = None
     table: pa.Table | None = None
+    base: "Scan | None" = None
+    of_part: Callable[[str], str] = str
 
 
 def describe_columns(source: Source, connection: Any, folder: Path) -> list[Column]:
@@ -279,10 +284,11 @@ def split(job: Job, most: int) -> list[tuple[str, dict[str, pa.Table]]]:
 
     Every row is in one part, whatever a file says of itself: that has an influence on the sizes of parts alone.
     """
-    scan, listed = job.scan, {} if job.listed is None else {KNOWN: job.listed}
+    scan, of_part = job.scan.base or job.scan, job.scan.of_part
+    listed = {} if job.listed is None else {KNOWN: job.listed}
     if scan.table is not None:
         edges = np.linspace(0, len(scan.table), most + 1).astype(np.int64).tolist()
-        return [(VIEW, {VIEW: scan.table.slice(a, b - a), **listed}) for a, b in pairwise(edges)]
+        return [(of_part(VIEW), {VIEW: scan.table.slice(a, b - a), **listed}) for a, b in pairwise(edges)]
     conditions, files = ["true"], list(scan.shown)
     if most > 1 and files and not {name.lower() for name in scan.columns} & {"file_index", "file_row_number"}:
         conditions = _between("file_index", [len(files) * i // most for i in range(most)])
@@ -290,7 +296,7 @@ def split(job: Job, most: int) -> list[tuple[str, dict[str, pa.Table]]]:
             each = -(-most // len(files))
             rows = [_between("file_row_number", _starts(job.connection, path, each)) for path in files]
             conditions = [f"file_index = {i} AND {text}" for i, texts in enumerate(rows) for text in texts]
-    return [(f"(SELECT * FROM {scan.text} WHERE {text})", listed) for text in conditions]
+    return [(of_part(f"(SELECT * FROM {scan.text} WHERE {text})"), listed) for text in conditions]
 
 
 def _between(name: str, starts: Any) -> list[str]:
@@ -416,15 +422,13 @@ def _mentioned_file(message: str, shown: Mapping[Path, str]) -> str:
 
 
 def open_rows(source: Source, wanted: Columns, connection: Any, folder: Path) -> Scan:
-    """Return the scan of the wanted columns, some of which may be derived; see `read.open_scan`.
-
-    How many rows a condition leaves is not known, so SQL counts them.
-    """
+    """Return the scan of the wanted columns, some of which may be derived; see `read.open_scan`."""
     scan = open_scan(source, wanted.of_table, connection, folder)
     if wanted.rows is None:
         return scan
+    of_part = lambda text: derive(wanted, scan.columns.values(), text)[0]  # noqa: E731
     text, columns = derive(wanted, scan.columns.values(), scan.text)
-    return replace(scan, text=text, columns=columns, rows=None, table=None)
+    return replace(scan, text=text, columns=columns, table=None, base=scan, of_part=of_part)
 
 
 def derive(wanted: Columns, present: Iterable[Column], scan: str) -> tuple[str, dict[str, Column]]:
