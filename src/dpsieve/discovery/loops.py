@@ -53,7 +53,7 @@ def hit(key, begins, units, starts, held, gone, counts):
                 counts[held[place]] -= 1
 
 
-@jit()
+@jit(nogil=True)
 def add_weights(starts, held, importance, bits, heaviest, squares, sums):
     """Add the weights of all units to the sums of their keys.
 

@@ -387,9 +387,13 @@ class TwoRounds(RenyiSelector):
         """Return the sum of weights of each key if units divide their weight by importance."""
         from dpsieve.discovery.loops import add_weights
 
-        sums, room = np.zeros(pairs.keys.num_rows, np.int64), np.empty(pairs.sizes.max(initial=0), np.int64)
-        add_weights(pairs.starts, pairs.key_numbers, importance, self.bits, self.heaviest, room, sums)
-        return sums
+        longest = pairs.sizes.max(initial=0)
+
+        def add(begin: int, stop: int, sums: Ints) -> None:
+            starts, room = pairs.starts[begin : stop + 1], np.empty(longest, np.int64)
+            add_weights(starts, pairs.key_numbers, importance, self.bits, self.heaviest, room, sums[0])
+
+        return np.asarray(pairs.add_up(add)[0])
 
     def importance(self, noisy: Ints) -> Ints:
         """Return the importance, from 0 to 1,000, of keys with these noisy sums in round one.

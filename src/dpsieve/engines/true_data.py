@@ -203,14 +203,22 @@ class Pairs:
     def _count(self, loops: Any, most: int) -> Ints:
         """Return the same by compiled loops."""
 
-        def count(begin: int, stop: int) -> Ints:
-            numbers = np.zeros((1 + len(self.added), names), np.int64)
+        def count(begin: int, stop: int, numbers: Ints) -> None:
             loops.count_keys(self.starts, self.key_numbers, self.added, most, begin, stop, numbers)
+
+        return self.add_up(count, 1 + len(self.added))
+
+    def add_up(self, act: Callable[[int, int, Ints], object], rows: int = 1) -> Ints:
+        """Return rows of whole numbers by key, to which `act` adds what a range of units adds, in several threads."""
+
+        def add(begin: int, stop: int) -> Ints:
+            numbers = np.zeros((rows, names), np.int64)
+            act(begin, stop, numbers)
             return numbers
 
         names, pairs = self.keys.num_rows, len(self.key_numbers)
         # Each thread has numbers of all keys, which are added up at the end: with few pairs per key, few threads do.
-        return reduce(_add, self._in_ranges(count, len(self.starts) - 1, math.isqrt(2 * pairs // max(1, names))))
+        return reduce(_add, self._in_ranges(add, len(self.starts) - 1, math.isqrt(2 * pairs // max(1, names))))
 
     @property
     def added(self) -> Floats:
