@@ -56,7 +56,7 @@ from dpsieve.display import log
 
 _PACKAGE = Path(dpsieve.__file__).resolve().parent
 _IMPORT = re.compile(rb"^[ \t]*(?:from|import)[ \t]+dpsieve(?:\.([\w.]+))?(?:[ \t]+import[ \t]+(\([^)]*\)|.*))?", re.M)
-_COMPILED = re.compile(rb"^@(jit|callback)\(", re.M)
+_COMPILED = b"\n@jit(", b"\n@callback("
 _JIT = "compiled/jit.py"
 _LIBRARIES = ("duckdb", "llvmlite", "numba", "numpy")
 _VERSIONS_KEPT = 8
@@ -231,7 +231,11 @@ class _Sources:
         stamps = {name: _stamp(path) for name, path in files.items()}
         texts = {name: path.read_bytes() for name, path in files.items()}
         used = set()
-        pending = [name for name, text in texts.items() if _COMPILED.search(text) and _JIT in _imported(text, texts)]
+        pending = [
+            name
+            for name, text in texts.items()
+            if any(map(text.__contains__, _COMPILED)) and _JIT in _imported(text, texts)
+        ]
         while pending:
             name = pending.pop()
             if name not in used:
