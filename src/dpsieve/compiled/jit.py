@@ -231,11 +231,8 @@ class _Sources:
         stamps = {name: _stamp(path) for name, path in files.items()}
         texts = {name: path.read_bytes() for name, path in files.items()}
         used = set()
-        pending = [
-            name
-            for name, text in texts.items()
-            if any(map(text.__contains__, _COMPILED)) and _JIT in _imported(text, texts)
-        ]
+        compiled = [name for name, text in texts.items() if any(word in text for word in _COMPILED)]
+        pending = [name for name in compiled if _JIT in _imported(texts[name], texts)]
         while pending:
             name = pending.pop()
             if name not in used:

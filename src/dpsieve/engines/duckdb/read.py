@@ -39,6 +39,7 @@ _NO_FOLDERS = "hive_partitioning = false"
 _READ: "weakref.WeakSet[pa.RecordBatchReader]" = weakref.WeakSet()
 _PLACES = "dpsieve_places"
 _MANY_GROUPS = 8  # row groups of a part
+_AHEAD, _BAR = "8MB", "SET enable_progress_bar_print = false; SET enable_progress_bar = true"
 _T = TypeVar("_T")
 # Anchored at the start, before any quoted row: no data can pose as a line number.
 _CSV = re.compile(r"\AInvalid Input Error: CSV Error on Line: (\d{1,18})\n")
@@ -54,11 +55,10 @@ class Scan:
         text: the SQL of the table.
         columns: its columns by name.
         shown: the files behind it, by path, under the names that the user passed.
-        rows: its number of rows, or of those that it is made of, if that is known without reading them and they can be
-            read again.
+        rows: its number of rows, before a filter, if known without reading them and they can be read again.
         table: the rows, if they are in memory.
-        base: the scan whose rows these are made of, if they are filtered or derived; it has at least as many.
-        of_part: makes of the text of a part of the base that of a part of this table.
+        base: the scan whose rows these are made of, if they are filtered or derived.
+        of_part: makes of the text of a part of that one the text of a part of this one.
     """
 
     text: str
@@ -149,12 +149,11 @@ def _describe(relation: Any, kind: type[Column] = Column) -> list[Column]:
     ]
 
 
-def _text_columns(names: tuple[str, ...] | list[str]) -> list[Column]:
+def _text_columns(names: Iterable[str]) -> list[Column]:
     return [Column(name, quoted(name), "VARCHAR") for name in names]
 
 
 def _scan_table(columns: list[Column], text: str, wanted: Columns) -> Scan:
-    """Return the scan of a table whose columns are read under their own names."""
     wanted.check_present([column.name for column in columns], listed=True)
     return Scan(text, {column.name: column for column in columns})
 
@@ -203,8 +202,7 @@ def _csv(header: Header, shown: dict[Path, str], wanted: Columns) -> Scan:
         f"auto_detect = false, header = {str(header.in_file).lower()}, delim = {literal(header.separator)}, "
         f"quote = '\"', escape = '\"', columns = {{{types}}}, {_NO_FOLDERS}"
     )
-    where = {name: header.names.index(name) for name in wanted.names}
-    columns = {name: Column(name, f"c{i}", "VARCHAR") for name, i in where.items()}
+    columns = {name: Column(name, f"c{header.names.index(name)}", "VARCHAR") for name in wanted.names}
     return Scan(f"read_csv({_listed(list(shown))}, {options})", columns, shown)
 
 
@@ -268,9 +266,8 @@ class Cursors:
         cursor = self.connection.cursor()
         self._open.append(cursor)
         try:
-            cursor.execute("SET streaming_buffer_size = '8MB'")  # so that DuckDB is ahead
-            with contextlib.suppress(duckdb.Error):  # in a notebook without ipywidgets
-                cursor.execute("SET enable_progress_bar_print = false; SET enable_progress_bar = true")
+            with contextlib.suppress(duckdb.Error):  # a notebook without ipywidgets refuses the bar
+                cursor.execute(f"SET streaming_buffer_size = '{_AHEAD}'; {_BAR}")
             for name, table in tables.items():
                 cursor.register(name, table)
             yield from cursor.sql(query).to_arrow_reader(rows)
@@ -284,11 +281,10 @@ def split(job: Job, most: int) -> list[tuple[str, dict[str, pa.Table]]]:
 
     Every row is in one part, whatever a file says of itself: that has an influence on the sizes of parts alone.
     """
-    scan, of_part = job.scan.base or job.scan, job.scan.of_part
-    listed = {} if job.listed is None else {KNOWN: job.listed}
+    scan, listed = job.scan.base or job.scan, {} if job.listed is None else {KNOWN: job.listed}
     if scan.table is not None:
         edges = np.linspace(0, len(scan.table), most + 1).astype(np.int64).tolist()
-        return [(of_part(VIEW), {VIEW: scan.table.slice(a, b - a), **listed}) for a, b in pairwise(edges)]
+        return [(job.scan.of_part(VIEW), {VIEW: scan.table.slice(a, b - a), **listed}) for a, b in pairwise(edges)]
     conditions, files = ["true"], list(scan.shown)
     if most > 1 and files and not {name.lower() for name in scan.columns} & {"file_index", "file_row_number"}:
         conditions = _between("file_index", [len(files) * i // most for i in range(most)])
@@ -296,7 +292,7 @@ def split(job: Job, most: int) -> list[tuple[str, dict[str, pa.Table]]]:
             each = -(-most // len(files))
             rows = [_between("file_row_number", _starts(job.connection, path, each)) for path in files]
             conditions = [f"file_index = {i} AND {text}" for i, texts in enumerate(rows) for text in texts]
-    return [(of_part(f"(SELECT * FROM {scan.text} WHERE {text})"), listed) for text in conditions]
+    return [(job.scan.of_part(f"(SELECT * FROM {scan.text} WHERE {text})"), listed) for text in conditions]
 
 
 def _between(name: str, starts: Any) -> list[str]:
@@ -386,9 +382,8 @@ def _explain(shown: Mapping[Path, str], error: Exception) -> DpsieveError | Keyb
     if full or (isinstance(error, OSError) and error.errno == errno.ENOSPC):
         return InvalidValue("temp_folder has no space left. Pass one on a larger disk.", argument="temp_folder")
     if line := _CSV.match(message):
-        return _bad_row(
-            _mentioned_file(message, shown), int(line[1]), "the header's number of columns, closed quotes, and UTF-8"
-        )
+        needs = "the header's number of columns, closed quotes, and UTF-8"
+        return _bad_row(_mentioned_file(message, shown), int(line[1]), needs)
     if start := _JSON.match(message):
         return _explain_json(message[start.end() :], shown)
     kind = type(error).__name__
@@ -426,9 +421,9 @@ def open_rows(source: Source, wanted: Columns, connection: Any, folder: Path) ->
     scan = open_scan(source, wanted.of_table, connection, folder)
     if wanted.rows is None:
         return scan
-    of_part = lambda text: derive(wanted, scan.columns.values(), text)[0]  # noqa: E731
-    text, columns = derive(wanted, scan.columns.values(), scan.text)
-    return replace(scan, text=text, columns=columns, table=None, base=scan, of_part=of_part)
+    made = partial(derive, wanted, scan.columns.values())
+    text, columns = made(scan.text)
+    return replace(scan, text=text, columns=columns, table=None, base=scan, of_part=lambda part: made(part)[0])
 
 
 def derive(wanted: Columns, present: Iterable[Column], scan: str) -> tuple[str, dict[str, Column]]:
