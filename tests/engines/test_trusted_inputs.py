@@ -85,6 +85,20 @@ def test_false_statistics_decide_nothing_on_a_connection_of_the_user(false_stati
     assert connection.sql("SELECT current_setting('disabled_optimizers')").fetchall() == [("top_n",)]
 
 
+def test_settings_of_a_database_come_back_after_the_last_of_two_calls():
+    """Optimizers are settings of the database: a call that ends first must not enable them for the other one."""
+    connection = duckdb.connect()
+    connection.execute("SET disabled_optimizers = 'top_n'")
+    calls = [duckdb_engine.safe_settings(each.sql("SELECT 1")) for each in (connection, connection.cursor())]
+    disabled = lambda: connection.sql("SELECT current_setting('disabled_optimizers')").fetchall()[0][0]  # noqa: E731
+    for call in calls:
+        call.__enter__()
+    calls[0].__exit__(None, None, None)
+    assert "common_subexpressions" in disabled()
+    calls[1].__exit__(None, None, None)
+    assert disabled() == "top_n"
+
+
 @WAYS
 @pytest.mark.parametrize("max_keys", [1, 3])
 def test_a_false_number_of_rows_does_not_let_sums_overflow(engine, tmp_path, max_keys):

@@ -60,6 +60,7 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "preserve_insertion_order": "false",
     "python_enable_replacements": "false",
 }
+_SETTING, _CALLS, _TO_RESTORE = threading.Lock(), set[object](), list[Callable[[], None]]()
 _NOT_PRINTED = {"enable_progress_bar_print": "false"}
 _BAR = _NOT_PRINTED | {"enable_progress_bar": "true"}  # in this order
 
@@ -215,7 +216,7 @@ class DuckDB(Engine):
     def _session(self, source: Source, progress: bool = False) -> Iterator[tuple[Any, Path]]:
         """Yield a connection and a private folder; for data on a user's connection, that one, or None if hidden."""
         if isinstance(source, Foreign):
-            with _other_settings(source.relation):
+            with safe_settings(source.relation):
                 yield source.connection, Path()
             return
         with private_folder(self.temp_folder) as folder:
@@ -261,23 +262,33 @@ def _most_pairs(job: Job) -> int:
 
 
 @contextlib.contextmanager
-def _other_settings(relation: Any) -> Iterator[None]:
-    """Disable the progress bar and unsafe optimizers on a user's connection temporarily."""
+def safe_settings(relation: Any) -> Iterator[None]:
+    """Disable the progress bar and unsafe optimizers on a user's connection, until no call uses such a connection.
+
+    Optimizers are settings of the database, which other connections share.
+    """
     names = ("enable_progress_bar_print", "disabled_optimizers")
     values = ", ".join(f"CAST({call('current_setting', literal(name))} AS VARCHAR)" for name in names)
-    answer, _ = tried(lambda: relation.query(VIEW, f"SELECT {values}").fetchall())
-    before = dict(zip(names, answer[0], strict=True)) if answer else {}
-    wanted = {names[0]: "false", names[1]: ",".join(filter(None, [before.get(names[1]), _UNSAFE]))}
 
     def set_all(settings: dict[str, str]) -> None:
-        for name in before:
+        for name in settings:
             tried(partial(relation.query, VIEW, f"SET {name} = {literal(settings[name])}"))
 
+    this = object()
     try:
-        set_all(wanted)
+        with _SETTING:
+            _CALLS.add(this)
+            answer, _ = tried(lambda: relation.query(VIEW, f"SELECT {values}").fetchall())
+            if answer:
+                before = dict(zip(names, answer[0], strict=True))
+                _TO_RESTORE.append(partial(set_all, before))
+                set_all({names[0]: "false", names[1]: ",".join(filter(None, [before[names[1]], _UNSAFE]))})
         yield
     finally:
-        set_all(before)
+        with _SETTING:
+            _CALLS.discard(this)
+            while not _CALLS and _TO_RESTORE:  # at last what the first call found
+                _TO_RESTORE.pop()()
 
 
 def _check_type(column: Column, columns: Columns, source: Source) -> None:
