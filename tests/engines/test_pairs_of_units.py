@@ -1,6 +1,9 @@
 """Which keys units hold: bounded, restricted, counted and weighed."""
 
 import itertools
+import random
+from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -36,6 +39,17 @@ def test_bounded_units_keep_their_first_keys(most):
     assert lists(held) == [unit[:most] for unit in UNITS] and held.keys.num_rows == 4
     weights = [sum(Weight(10).of_keys(4)[len(u) - 1] for u in lists(held) if key in u) for key in "abcd"]
     assert held.weights(Weight(10)).tolist() == weights
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 4, 10, None])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_counts_under_a_bound_are_those_of_the_first_keys(most, threads):
+    units = [random.Random(i).sample("abcdef", i % 7) for i in range(200)]
+    held = replace(Pairs.of(units), threads=threads)
+    expected = Counter(key for unit in units for key in unit[:most])
+    assert dict(zip(held.keys["key"].to_pylist(), held.counts(most).tolist(), strict=True)) == expected
+    counted = held.count(most)
+    assert dict(zip(counted.keys["key"].to_pylist(), counted.frequencies.tolist(), strict=True)) == expected
 
 
 def test_restricted_units_keep_what_was_found():
