@@ -70,7 +70,7 @@ def test_the_example_notebook_runs_and_shows_itself(executed):
     _, preview, (progress, release), ledger, plot, certificate, _ = outputs
     pages = ["".join(shown[-1]["data"]["text/html"]) for shown in (preview, [release], ledger, certificate)]
     assert all("<table>" in page for page in pages)
-    words = ("chosen privately", "cheap bicycle reviews near me", "first release", "holds for")
+    words = ("chosen with differential privacy", "cheap bicycle reviews near me", "first release", "holds for")
     assert [word in page for word, page in zip(words, pages, strict=True)] == [True] * 4
     assert progress["data"]["text/html"] == []  # the bar takes itself away
     chart = "".join(plot[0]["data"]["image/svg+xml"])
