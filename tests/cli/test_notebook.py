@@ -102,6 +102,7 @@ def test_numbers_in_notebooks_have_commas_and_six_digits():
     rare = pa.table({"user": range(40 * 64), "key": [f"key {i}" for i in range(40)] * 64})
     few = ds.release(rare, key="key", privacy_unit="user", epsilon=1.0, delta=1e-8, max_keys_per_unit=10)
     assert ">at most<" in few._repr_html_() and "None" not in few._repr_html_()
+    assert min(few.table["low"].to_pylist()) == 1 and ">1</td>" not in few._repr_html_(), "nothing is known below"
     total = ds.sum(np.full(9_000, 123.25), bounds=(0, 1000), epsilon=1.0)
     assert re.search(r">1,1\d\d,\d\d\d<", total._repr_html_())
 

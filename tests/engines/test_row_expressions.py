@@ -336,6 +336,10 @@ def test_errors_name_the_part_and_the_fix():
     with pytest.raises(InvalidValue, match=r"^where='contry' is not a column of the data\.") as error:
         ds.preview(table_of(ROWS), key="t", where="contry = 'DE'", **asked)
     assert error.value.argument == "where"
+    with pytest.raises(InvalidValue, match=r"^where='contry' is not a column of the data\."):
+        ds.release(table_of(ROWS), key="t", where="contry = 'DE'", **asked)
+    with pytest.raises(InvalidValue, match=r"^key_expression='tt' is not a column of the data\."):
+        ds.release(table_of(ROWS), key={"tt": "lower(tt)"}, **asked)
     with pytest.raises(InvalidValue, match=r"^key='tt' is not a column of the data\. Did you mean 't'"):
         ds.preview(table_of(ROWS), key="tt", where="t = 'DE'", **asked)
     with pytest.raises(InvalidValue, match=r"^key_expression='tt' is not a column of the data\. Did you mean 't'"):

@@ -55,7 +55,7 @@ class Columns:
             return self
         plain = [name for name in self.key if name not in self.rows.derived]
         names = dict.fromkeys([*plain, *(name for _, name in self.rows.named)])
-        return replace(self, key=tuple(name for name in names if name not in self.unit), rows=None)
+        return replace(self, key=tuple(name for name in names if name not in self.unit))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -73,10 +73,10 @@ class Columns:
         Without `listed` no column is named: the header of a text file may be a first row of data. The columns of the
         unit are never suggested as keys, as that would publish the units.
         """
-        known, derived = list(names), () if self.rows is None else self.rows.derived
-        requested = [("privacy_unit", name) for name in self.unit]
-        requested += [(self.argument, name) for name in self.key if name not in derived]
-        requested += [] if self.rows is None else self.rows.named
+        known, named = list(names), [] if self.rows is None else self.rows.named
+        computed = {*(() if self.rows is None else self.rows.derived), *(name for _, name in named)}
+        requested = [("privacy_unit", name) for name in self.unit] + named
+        requested += [(self.argument, name) for name in self.key if name not in computed]
         requested += [(total.argument, total.column) for total in self.totals]
         for argument, name in requested:
             if known.count(name) > 1:
