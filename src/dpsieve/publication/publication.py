@@ -219,11 +219,9 @@ class Publication(ABC):
     def _repr_html_(self) -> str:
         """Return the first rows, the guarantee and the certificate, for a notebook."""
         keys = () if self.kind in WITHOUT_KEYS else key_names(self.table.column_names)
-        rows = [
-            [shorten(value) if name in keys or isinstance(value, str) else value for name, value in row.items()]
-            for row in (row | {"low": None} if row.get("bound") == "at most" else row
-                        for row in plain_rows(self.head(_ROWS)))
-        ]  # fmt: skip
+        given = plain_rows(self.head(_ROWS))
+        shown = (row | {"low": None} if row.get("bound") == "at most" else row for row in given)
+        rows = [[shorten(v) if name in keys or isinstance(v, str) else v for name, v in row.items()] for row in shown]
         table = html_table(rows, self.table.column_names)
         more = f"<p>{len(self) - _ROWS:,} more rows</p>" if len(self) > _ROWS else ""
         more += f"<p>{escape(self.hint)}</p>" if self.hint else ""
