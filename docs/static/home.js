@@ -44,7 +44,7 @@ document.addEventListener("DOMContentLoaded", () => {
     place.querySelector("[data-for=units]").textContent = count.toLocaleString("en");
     control("epsilon").setAttribute("aria-valuetext", `epsilon ${epsilon}`);
     control("units").setAttribute("aria-valuetext", `${count} users`);
-    output.textContent = `At epsilon ${epsilon}, a key that ${count.toLocaleString("en")} ${count === 1 ? "user has" : "users have"} is released with probability ${say(chance)}.`;
+    output.textContent = `At epsilon ${epsilon}, delta 1e-8, a key that ${count.toLocaleString("en")} ${count === 1 ? "user has" : "users have"} is released with probability ${say(chance)}.`;
   };
   control("epsilon").max = epsilons.length - 1;
   control("epsilon").value = epsilons.indexOf(1);

@@ -63,7 +63,7 @@ def test_counts_on_the_screen_say_what_they_are_of(folder):
 def test_fewer_than_k_keys_are_explained_in_one_sentence(command, folder):
     done = run(command, "drinks.csv", *COLUMNS, *BUDGET, "--k", "9", cwd=folder)
     shown = " ".join(done.stdout.split())
-    assert "For more keys: raise epsilon or delta, or add data. Only 2 of 9 keys were selected; a key" in shown
+    assert "For more keys, raise epsilon or delta, or add data: only 2 of 9 keys were selected, and a key" in shown
 
 
 @by_command

@@ -14,6 +14,7 @@ NAMES = frozenset(
         "epsilon",
         "delta",
         "method",
+        "where",
         "allow_null_units",
     )
 )
@@ -33,6 +34,9 @@ NAMES = frozenset(
     ("Pass epsilon=... for more.", "Pass --epsilon ... for more."),
     ("memory_limit is not a size.", "--memory is not a size."),
     ("data has too few units: the column is short.", "data has too few units: the column is short."),
+    ("folder/release.json cannot be read.", "folder/release.json cannot be read."),
+    ("method.csv has no line.", "method.csv has no line."),
+    ("where='prise' is not a column of the data.", "--where prise is not a column of the data."),
 ])  # fmt: skip
 def test_arguments_become_options(said, typed):
     assert spell_options(said, NAMES) == typed

@@ -70,7 +70,7 @@ def test_the_example_notebook_runs_and_shows_itself(executed):
     _, preview, (progress, release), ledger, plot, certificate, _ = outputs
     pages = ["".join(shown[-1]["data"]["text/html"]) for shown in (preview, [release], ledger, certificate)]
     assert all("<table>" in page for page in pages)
-    words = ("chosen privately", "cheap bicycle reviews near me", "first release", "holds for")
+    words = ("chosen with differential privacy", "cheap bicycle reviews near me", "first release", "holds for")
     assert [word in page for word, page in zip(words, pages, strict=True)] == [True] * 4
     assert progress["data"]["text/html"] == []  # the bar takes itself away
     chart = "".join(plot[0]["data"]["image/svg+xml"])
@@ -102,6 +102,7 @@ def test_numbers_in_notebooks_have_commas_and_six_digits():
     rare = pa.table({"user": range(40 * 64), "key": [f"key {i}" for i in range(40)] * 64})
     few = ds.release(rare, key="key", privacy_unit="user", epsilon=1.0, delta=1e-8, max_keys_per_unit=10)
     assert ">at most<" in few._repr_html_() and "None" not in few._repr_html_()
+    assert min(few.table["low"].to_pylist()) == 1 and ">1</td>" not in few._repr_html_(), "nothing is known below"
     total = ds.sum(np.full(9_000, 123.25), bounds=(0, 1000), epsilon=1.0)
     assert re.search(r">1,1\d\d,\d\d\d<", total._repr_html_())
 

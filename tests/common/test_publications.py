@@ -11,7 +11,7 @@ import pytest
 from publication.fuzzing import RELEASES, releases
 
 import dpsieve as ds
-from dpsieve.errors import InvalidValue
+from dpsieve.errors import InvalidType, InvalidValue
 from dpsieve.privacy.mechanism import from_json
 from dpsieve.publication.publication import Notes, Publication
 
@@ -34,6 +34,13 @@ def test_it_shows_itself(made):
     assert str(made.guarantee) in repr(made) and "UNSAFE TO PUBLISH" in repr(made)
     page = made._repr_html_()
     assert page.startswith("<div>") and "UNSAFE" in page and page.count("<tr>") == min(len(made), 10) + 1
+
+
+def test_what_users_of_frames_try_first_works_or_says_what_to_call(made):
+    assert made.head(2).num_rows == min(len(made), 2) and made.head().column_names == made.table.column_names
+    words = rf"^a {type(made).__name__} has no \[\.\.\.\]\. Use its \.table, \.to_pandas\(\) or \.to_polars\(\)"
+    with pytest.raises(InvalidType, match=words):
+        made[made.table.column_names[0]]
 
 
 def test_it_is_a_table_for_other_libraries(made):

@@ -341,7 +341,7 @@ def test_a_release_chooses_its_bound_and_is_charged_once(place, tmp_path):
     )
     asked = {"key": "query", "privacy_unit": ["tenant", "user"], "engine": place.engine, **BUDGET}
     made = ds.release(data, ledger=ledger, **asked)
-    assert "chosen privately" in made.notes.contribution
+    assert "chosen with differential privacy" in made.notes.contribution
     assert made.notes.entry is not None and len(ledger) == 1 and ledger.remaining() is None
     assert "tea" in made.keys.column("query").to_pylist() and made.guarantee == ds.Guarantee(
         unit=["tenant", "user"], **BUDGET

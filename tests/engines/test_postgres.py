@@ -245,7 +245,8 @@ def events(server):
 
 def test_release_and_discover(postgres, server, events, tmp_path):
     made = ds.release(postgres, table=events, key="key", privacy_unit="unit", **BUDGET)
-    assert made.table.column("key").to_pylist() == ["0"] and "chosen privately" in made.notes.contribution
+    assert made.table.column("key").to_pylist() == ["0"]
+    assert "chosen with differential privacy" in made.notes.contribution
     made.save(tmp_path / "saved")
     saved = b"".join(path.read_bytes() for path in (tmp_path / "saved").iterdir())
     assert PASSWORD.encode() not in saved and quote(PASSWORD).encode() not in saved

@@ -332,8 +332,22 @@ def test_errors_name_the_part_and_the_fix():
         RowExpressions("random() < 0.5")
     with pytest.raises(InvalidType, match=r"where compares or joins a text and a whole number. Convert it with CAST"):
         ds.preview(table_of(ROWS), key="t", privacy_unit="unit", epsilon=1.0, delta=1e-6, where="t > 5")
-    with pytest.raises(InvalidValue, match="column='contry' is not a column of the data"):
-        ds.preview(table_of(ROWS), key="t", privacy_unit="unit", epsilon=1.0, delta=1e-6, where="contry = 'DE'")
+    asked = {"privacy_unit": "unit", "epsilon": 1.0, "delta": 1e-6}
+    with pytest.raises(InvalidValue, match=r"^where='contry' is not a column of the data\.") as error:
+        ds.preview(table_of(ROWS), key="t", where="contry = 'DE'", **asked)
+    assert error.value.argument == "where"
+    with pytest.raises(InvalidValue, match=r"^where='contry' is not a column of the data\."):
+        ds.release(table_of(ROWS), key="t", where="contry = 'DE'", **asked)
+    with pytest.raises(InvalidValue, match=r"^key_expression='tt' is not a column of the data\."):
+        ds.release(table_of(ROWS), key={"tt": "lower(tt)"}, **asked)
+    with pytest.raises(InvalidValue, match=r"^key='tt' is not a column of the data\. Did you mean 't'"):
+        ds.preview(table_of(ROWS), key="tt", where="t = 'DE'", **asked)
+    with pytest.raises(InvalidValue, match=r"^key_expression='tt' is not a column of the data\. Did you mean 't'"):
+        ds.preview(table_of(ROWS), key={"made": "lower(tt)"}, **asked)
+    with pytest.raises(InvalidValue, match=r"^where='unitt' is not a column of the data\. Did you mean 'unit'"):
+        ds.preview(table_of(ROWS), key="t", where="unitt > 5", **asked)
+    with pytest.raises(InvalidValue, match=r"^privacy_unit='unitt' is not a column of the data\. Did you mean 'unit'"):
+        ds.preview(table_of(ROWS), key="t", where="n > 5", **asked | {"privacy_unit": "unitt"})
 
 
 def test_random_text_is_refused_or_is_an_expression_of_a_row():

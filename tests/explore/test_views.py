@@ -20,6 +20,7 @@ from dpsieve.explore.views import VIEWS
 from dpsieve.jobs.number_request import HistogramRequest
 from dpsieve.jobs.request import ReleaseRequest
 from dpsieve.privacy.guarantee import Guarantee
+from dpsieve.publication.publication import UNSAFE
 from dpsieve.testing import insecure_source
 
 
@@ -279,6 +280,13 @@ class TestPublished:
         assert rows["<b>rum</b>"][-1] == "only in the first"
         assert rows["milk"][-1] == "apart" and abs(rows["milk"][2] - 90) < 40
         assert found.facts[0] == ["", "may", "june"]
+
+    def test_a_warning_holds_for_either_of_two_releases(self, tmp_path):
+        channel = ds.channels.optimal(1.0, 1e-3)
+        channel.release(["tea"], [900]).save(tmp_path / "real")
+        channel.release(["tea"], [900], source=insecure_source(1)).save(tmp_path / "trial")
+        alone, both = (answer("published", Files(tmp_path), release="real", other=other) for other in ("", "trial"))
+        assert UNSAFE in both.notes and UNSAFE not in alone.notes
 
     def test_what_cannot_be_compared_is_refused(self, folder):
         with pytest.raises(TypeError, match="other has no counts"):

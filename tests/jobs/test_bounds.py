@@ -1,4 +1,4 @@
-"""How many keys a unit may add: chosen privately, told, refused, and paid for."""
+"""How many keys a unit may add: chosen with differential privacy, told, refused, and paid for."""
 
 import functools
 import math
@@ -44,7 +44,8 @@ def noiseless(sizes, scale=0.01):
 def test_units_with_one_key_keep_one_and_units_with_many_keep_all():
     ones = events([[f"k{user % 50}"] for user in range(10_000)])
     release = ds.release(ones, **NUMBERS, goal="keys", source=insecure_source(1))
-    assert len(release) == 50 and release.notes.contribution.startswith("at most 1 key, once each, chosen privately")
+    words = "at most 1 key, once each, a bound chosen with differential privacy"
+    assert len(release) == 50 and release.notes.contribution.startswith(words)
     many = events([[f"k{(user + 7 * j) % 100}" for j in range(40)] for user in range(2_000)])
     release = ds.release(many, **NUMBERS, source=insecure_source(2))
     kept = int(release.notes.contribution.split()[2])
@@ -299,7 +300,7 @@ def test_what_does_not_go_together_is_refused(changed, words):
 def test_a_preview_says_what_would_report_rarer_keys():
     seen = ds.preview(**{**NUMBERS, "delta": 1e-8}, max_keys_per_unit=10)
     assert "with max_keys_per_unit=5" in seen.rarer and "with epsilon=2" in seen.rarer
-    assert "chosen privately" in str(ds.preview(**NUMBERS, max_keys_per_unit="auto"))
+    assert "chosen with differential privacy" in str(ds.preview(**NUMBERS, max_keys_per_unit="auto"))
 
 
 def test_a_unit_that_changes_the_choice_changes_its_chances_by_its_share_of_epsilon():
@@ -328,7 +329,7 @@ def test_a_series_reuses_the_bound_of_its_first_release():
     ]
     first = ds.release(weeks[0], **NUMBERS)
     second = ds.release(weeks[1], **NUMBERS, max_keys_per_unit=first.contribution)
-    assert second.contribution == first.contribution and "chosen privately" not in second.notes.contribution
+    assert second.contribution == first.contribution and "chosen" not in second.notes.contribution
     assert not second.contribution.describe_change(first.contribution)
     assert "before at most" in ds.release(weeks[1], **NUMBERS, max_keys_per_unit=3).contribution.describe_change(
         first.contribution
@@ -344,7 +345,7 @@ def test_a_series_reuses_the_way_of_its_first_release(earlier, tmp_path):
     again = ds.release(events(units), **NUMBERS, max_keys_per_unit=release)
     for each in (release, again):
         assert (each.contribution, each.contribution.after) == (earlier, earlier.after) and len(each) == 40
-        assert (each.guarantee.epsilon, each.guarantee.delta) == (1.0, 1e-6) and "privately" not in each.notes.bounded
+        assert (each.guarantee.epsilon, each.guarantee.delta) == (1.0, 1e-6) and "chosen" not in each.notes.bounded
         true = Counter(key for unit in units for key in unit)
         assert all(abs(row["count"] - true[row["key"]]) < 150 for row in each)
     loaded = ds.Release.load(release.save(tmp_path / "out"))
@@ -365,7 +366,7 @@ def test_a_named_method_gets_a_private_bound_too(method):
     table = events([[f"k{(user + 7 * j) % 50}" for j in range(6)] for user in range(6_000)])
     release = ds.release(table, **NUMBERS, method=method)
     assert release.mechanism.last.name == method and release.contribution.keys >= 5 and len(release) == 50
-    assert "chosen privately" in release.notes.contribution
+    assert "chosen with differential privacy" in release.notes.contribution
     with pytest.raises(DpsieveError, match="known_keys"):
         ds.release(table, **NUMBERS, method="laplace")
 
@@ -470,7 +471,7 @@ def test_many_units_with_many_keys_are_counted_in_two_steps(tmp_path):
 
 def test_few_keys_come_with_what_would_report_more():
     few = ds.release(events([["a"]] * 400), **NUMBERS, source=insecure_source(1))
-    assert few.notes.rarer.startswith("half of the keys of frequency") and "with epsilon=2" in few.notes.rarer
-    assert "For more keys: half of the keys" in repr(few) and "For more keys" in few._repr_html_()
+    assert few.notes.rarer.startswith("change the bound or the budget: half of") and "with epsilon=2" in few.notes.rarer
+    assert "For more keys, change the bound" in repr(few) and "For more keys, change" in few._repr_html_()
     many = ds.release(events([[f"k{user % 20}"] for user in range(4_000)]), **NUMBERS, source=insecure_source(2))
     assert len(many) == 20 and not many.notes.rarer

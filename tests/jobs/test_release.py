@@ -40,7 +40,8 @@ def test_one_call_from_a_table_to_a_release():
     first = release.table.slice(0, 1).to_pylist()[0]
     assert abs(first["count"] - 500) < 2.5 * (first["high"] - first["low"])  # 15 scales of Laplace noise
     assert str(release.guarantee) == "(1, 1e-06)-differential privacy when one user is added or removed."
-    assert release.notes.bounded.startswith("A unit adds at most") and "chosen privately" in release.notes.bounded
+    assert release.notes.bounded.startswith("A unit adds at most")
+    assert ", a bound chosen with differential privacy" in release.notes.bounded
 
 
 def test_without_a_unit_each_row_is_one():

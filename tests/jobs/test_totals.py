@@ -48,7 +48,7 @@ def test_totals_and_means_stand_beside_the_counts(orders, tmp_path):
 
 def test_the_bound_may_be_chosen_privately(orders):
     release = ds.release(orders, **BOTH, **BUDGET)
-    assert "chosen privately" in release.notes.contribution
+    assert "chosen with differential privacy" in release.notes.contribution
     assert rows(release)["tea"]["rating_mean"] == pytest.approx(5, abs=0.1)
     assert [part.scope for part in release.certificate.parts].count("one unit") >= 2
 
@@ -61,7 +61,7 @@ def test_bounds_of_columns_may_be_chosen_privately(orders):
     price, rating = release.totals
     assert (price.low, price.high) == (0.0, 8.0) and price.clipped < 0.2
     assert rating.low <= 2 and rating.high == 8.0
-    assert "chosen privately: at most" in release.bounded
+    assert "bounds chosen with differential privacy: at most" in release.bounded
     assert rows(release)["tea"]["rating_mean"] == pytest.approx(5, abs=0.05)
     names = [use.mechanism.name for use in release.mechanism.uses]
     assert names == ["amount_bounds", "amount_bounds", "key_totals"]
@@ -104,7 +104,7 @@ def test_the_better_mechanism_is_chosen_from_public_numbers():
     names = dict(few.details)
     assert "standard deviation" in names["sum of 'price'"] and "number of units" in names["mean of 'rating'"]
     chosen = ds.preview(**BOTH, **BUDGET)
-    assert chosen.half and "chosen privately" in chosen.contribution
+    assert chosen.half and "chosen with differential privacy" in chosen.contribution
     assert dict(ds.preview(sums={"p": "auto"}, rest=True, **BUDGET).details).keys() == {"sum of 'p'", "the rest"}
 
 

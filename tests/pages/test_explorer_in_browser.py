@@ -343,6 +343,8 @@ def test_nothing_sticks_out_of_the_page(opened, width):
 def test_it_prints_in_ink_without_controls(opened):
     page = opened("plan?max_keys_per_unit=1", color_scheme="dark")
     page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.querySelector('.top')).position") == "static"
+    assert not page.get_by_role("button", name="Copy link").is_visible()
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert not page.get_by_label("epsilon", exact=True).is_visible() and page.locator("#plots svg").first.is_visible()
     assert page.locator("#python").is_visible() and page.pdf().startswith(b"%PDF")

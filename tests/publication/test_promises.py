@@ -301,7 +301,9 @@ def test_rows_and_chosen_bounds_are_part_of_the_contribution(tmp_path):
     for wrong in (rows.notes.contribution.replace("5", "4"), "at most 2 keys, once each"):
         with pytest.raises(InvalidValue, match="contribution"):
             replace(rows, notes=replace(rows.notes, contribution=wrong)).check()
-    chosen = ds.release(table_of_baskets(), **asked)
-    assert ", chosen privately" in chosen.notes.contribution and chosen.save(tmp_path / "chosen")
+    chosen, words = ds.release(table_of_baskets(), **asked), "a bound chosen with differential privacy"
+    assert f", {words}" in chosen.notes.contribution and chosen.save(tmp_path / "chosen")
+    earlier = chosen.notes.contribution.replace(words, "chosen privately")  # as earlier versions wrote it
+    assert replace(chosen, notes=replace(chosen.notes, contribution=earlier)).save(tmp_path / "earlier")
     keys = ds.discover(table_of_baskets(), **asked)
     assert keys.notes.contribution == str(keys.mechanism.contribution) and keys.save(tmp_path / "keys")

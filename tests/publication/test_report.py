@@ -98,10 +98,11 @@ def test_coverage_and_the_ledger_entry_are_listed_once():
 
 def test_what_a_unit_adds_is_told_in_full_once():
     made = optimal(1.0, 1e-8).release(["tea"], [900])
-    words = "at most 20 keys, once each, chosen privately: 77 to 100 % of all pairs of a unit and a key (about 91 %)"
+    chosen = "at most 20 keys, once each, a bound chosen with differential privacy"
+    words = f"{chosen}: 77 to 100 % of all pairs of a unit and a key (about 91 %)"
     page = report_page(replace(made, notes=Notes(words)))
     assert page.count(words) == 1
-    assert "<dt>a unit adds</dt><dd>at most 20 keys, once each, chosen privately</dd>" in page
+    assert f"<dt>a unit adds</dt><dd>{chosen}</dd>" in page
     for less in (
         replace(made, table=made.table.select(["key"]), tokens=None),
         optimal(1.0, 1e-8).release(["tea"], [1]),

@@ -30,7 +30,7 @@ _UNREADABLE = {
 # Arguments in messages of the library. Options have their names, so one rule serves all messages.
 _PLAIN = re.compile(r"[\w.,:/+-]+")
 _VALUE = r"""(?:\(([^()]*)\)|\[('[^\[\]]*')\]|'([^']*)'|"([^"]*)"|(True)\b|(-?\d[\w.+-]*\w|-?\d|\.\.\.))"""
-_ARGUMENT = re.compile(rf"(?<![\w'\"-])([a-z]\w*)(?:={_VALUE}|\b(?!=))")
+_ARGUMENT = re.compile(rf"(?<![\w'\"-])([a-z]\w*)(?:={_VALUE}|\b(?!=|/|\.\w))")
 
 
 class _Formatting(TyperCommand if TYPE_CHECKING else object):  # type: ignore[misc]

@@ -144,7 +144,7 @@ def _show(publication: Any, top: int, answers: "pa.Table | None", console: "Cons
     else:
         console.print(f"No key is published: too few units hold any. Use a larger budget, or more data. {_EMPTY}")
     if publication.notes.rarer:
-        console.print(f"For more keys: {spell_options(publication.notes.rarer)}.", markup=False)
+        console.print(f"For more keys, {spell_options(publication.notes.rarer)}.", markup=False)
 
 
 def _show_release(release: "Release", top: int, console: "Console") -> None:

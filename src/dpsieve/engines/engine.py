@@ -3,7 +3,7 @@
 import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import pyarrow as pa
@@ -54,8 +54,8 @@ class Columns:
         if self.rows is None:
             return self
         plain = [name for name in self.key if name not in self.rows.derived]
-        names = dict.fromkeys(name for name in (*plain, *self.rows.read) if name not in self.unit)
-        return _TableColumns(tuple(names), self.unit, self.totals)
+        names = dict.fromkeys([*plain, *(name for _, name in self.rows.named)])
+        return replace(self, key=tuple(name for name in names if name not in self.unit))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -73,14 +73,16 @@ class Columns:
         Without `listed` no column is named: the header of a text file may be a first row of data. The columns of the
         unit are never suggested as keys, as that would publish the units.
         """
-        known = list(names)
-        requested = [("privacy_unit", name) for name in self.unit] + [(self.argument, name) for name in self.key]
+        known, named = list(names), [] if self.rows is None else self.rows.named
+        computed = {*(() if self.rows is None else self.rows.derived), *(name for _, name in named)}
+        requested = [("privacy_unit", name) for name in self.unit] + named
+        requested += [(self.argument, name) for name in self.key if name not in computed]
         requested += [(total.argument, total.column) for total in self.totals]
         for argument, name in requested:
             if known.count(name) > 1:
                 raise InvalidValue(f"{argument}={name!r} names several columns. Rename them.", argument=argument)
             if name not in known:
-                taken = self.names if argument == "privacy_unit" else self.unit
+                taken = self.of_table.names if argument == "privacy_unit" else () if argument == "where" else self.unit
                 fix = _advice(name, [other for other in known if other not in taken], listed, argument)
                 raise InvalidValue(f"{argument}={name!r} is not a column of the data. {fix}", argument=argument)
 
@@ -102,12 +104,6 @@ def unit_columns(unit: object) -> tuple[str, ...]:
 
 class NumberColumns(Columns):
     """The columns of numbers, as `key`, and of the privacy unit."""
-
-    argument = "column"
-
-
-class _TableColumns(Columns):
-    """Columns that expressions or a key read, as `key`."""
 
     argument = "column"
 

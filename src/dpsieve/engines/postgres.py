@@ -227,7 +227,7 @@ class _Session:
             return self
         from dpsieve.engines.sql.row_writer import write_rows
 
-        columns.of_table.check_present(self.types, listed=True)
+        columns.check_present(self.types, listed=True)
         table = table_columns("postgres", self.types, columns.of_table.names)
         where, derived = write_rows("postgres", columns.rows, table)
         shown = {name: derived[name] if name in derived else (quoted(name), self.types[name]) for name in columns.names}

@@ -107,7 +107,7 @@ class Spark(Engine):
         frame = self._frame(data)
         types = _types(frame)
         texts = not is_spark(data) and is_text(open_source(data))
-        columns.of_table.check_present([name for name, _ in types], listed=not texts)
+        columns.check_present([name for name, _ in types], listed=not texts)
         if columns.rows is not None:
             from dpsieve.engines.sql.row_writer import derive
 

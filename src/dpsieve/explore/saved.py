@@ -242,7 +242,7 @@ def _published(files: Files, values: Json) -> Answer:
         [("epsilon", shown(promise.epsilon), ""), ("delta", shown(promise.delta), ""), ("protects", promise.unit, ""),
          ("rows", f"{len(made):,}", "")],
         [row for row in about if any(row[1:])], table=table, parts=parts, not_covered=NOT_COVERED,
-        notes=[*([UNSAFE] if made.unsafe_to_publish else []),
+        notes=[*([UNSAFE] if any(one is not None and one.unsafe_to_publish for one in (made, other)) else []),
                *filter(None, [made.unprotected, made.bounded, made.hint])],
     )  # fmt: skip
 

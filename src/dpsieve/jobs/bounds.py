@@ -47,7 +47,7 @@ from dpsieve.discovery.find_then_count import CANDIDATES as COUNTED_IN
 from dpsieve.display import log
 from dpsieve.engines.true_data import CountedByBound, Pairs
 from dpsieve.errors import DpsieveError, InvalidValue
-from dpsieve.jobs.mechanisms import SHARE_FOR_BOUND, half_reported
+from dpsieve.jobs.mechanisms import CHOSEN, SHARE_FOR_BOUND, half_reported
 from dpsieve.jobs.request import FEW_KEYS, ReleaseRequest
 from dpsieve.noise.keys_per_unit import MOST, Sizes
 from dpsieve.types import Floats
@@ -268,5 +268,5 @@ def describe_choice(epsilon: float, delta: float) -> str:
     """Return the words for a bound that is still to be chosen."""
     some = ", ".join(f"{half_reported(epsilon, delta, keys):,.0f} with at most {keys}" for keys in (1, 10, 100))
     cost = f"for {SHARE_FOR_BOUND:.0%} of epsilon".replace("%", " %")
-    span = f"at most {CANDIDATES[0]} to {CANDIDATES[-1]} keys, chosen privately {cost}"
+    span = f"at most {CANDIDATES[0]} to {CANDIDATES[-1]} keys{CHOSEN} {cost}"
     return f"{span}; a key is reported half of the time at the frequency {some}"

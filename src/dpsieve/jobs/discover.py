@@ -348,12 +348,12 @@ def _explain_few(made: _Picked, k: int, mechanism: Any) -> _Picked:
     """Return the publication with the reason why it has fewer than k keys."""
     if len(made) >= k:
         return made
-    words = f"raise epsilon or delta, or add data. Only {len(made):,} of {k:,} keys were selected"
+    words = f"raise epsilon or delta, or add data: only {len(made):,} of {k:,} keys were selected"
     selector = getattr(mechanism, "selector", mechanism)
     keys = min(getattr(selector, "max_keys", 1), getattr(selector, "least", 1))
     units = _units_needed(selector, keys)
     if units is not None:
         held = f"of {'one key' if keys == 1 else f'{keys:,} keys'} each hold it"
         held = held if isinstance(selector, Selector) else "are counted in it"
-        words += f"; a key is selected half of the time if {math.ceil(units):,} units {held}"
+        words += f", and a key is selected half of the time if {math.ceil(units):,} units {held}"
     return made.with_notes(rarer=words)

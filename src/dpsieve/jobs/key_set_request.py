@@ -15,7 +15,7 @@ class DiscoverRequest(KeyRequest):
 
     max_keys_per_unit: int = argument(
         f"the number of keys that a unit may add; default {KEYS_PER_UNIT}, or 1 where each row is a unit. By default a "
-        "top-k chooses it privately, as a release does; with a named method the order counts all keys of a unit.",
+        "top-k chooses it as a release does; with a named method the order counts all keys of a unit.",
         None, alias="max-keys",
     )  # fmt: skip
     method: SelectorName = argument(

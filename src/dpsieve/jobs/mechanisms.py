@@ -24,6 +24,7 @@ from dpsieve.privacy.mechanism import Composed, Counting, Mechanism, Use, remain
 from dpsieve.sampling.schemes import Scheme
 from dpsieve.validate import SMALLEST_DELTA, SMALLEST_EPSILON, check_budget
 
+CHOSEN = ", a bound chosen with differential privacy"
 UNSTATED = "; coverage is too uncertain to state"
 SHARE_FOR_BOUND, SHARE_FOR_COVERAGE = 0.03, 0.01  # of epsilon
 USUAL_SHARE = 0.6  # of a unit's weight, to find keys in two steps: the one that is nearly always chosen
@@ -273,7 +274,7 @@ def rarer_keys(request: ReleaseRequest, keys: int, half: float | None = None) ->
     `half` is the frequency that is reported half of the time, where that is known exactly.
     """
     if request.two_steps:
-        return "goal='keys' finds rarer keys"
+        return "pass goal='keys'"
     other = request.known_keys is not None or request.scheme is not None or request.sample_size is not None
     if other or request.method != "auto":
         return ""
@@ -282,9 +283,9 @@ def rarer_keys(request: ReleaseRequest, keys: int, half: float | None = None) ->
     changes |= {f"epsilon={2 * epsilon:g}": (2 * epsilon, delta, keys)} if epsilon <= 5 else {}
     changes |= {f"delta={10 * delta:g}": (epsilon, 10 * delta, keys)} if delta <= 1e-6 else {}
     halves = half_reported_by(request)
-    options = [f"{halves(*numbers) * rows:,.0f} with {name}" for name, numbers in changes.items()]
-    half = half or halves(epsilon, delta, keys) * rows
-    return f"half of the keys of frequency {half:,.0f} are reported; {', '.join(options)}"
+    options = [f"of {halves(*numbers) * rows:,.0f} with {name}" for name, numbers in changes.items()]
+    now = f"half of the keys of frequency {half or halves(epsilon, delta, keys) * rows:,.0f} are reported now"
+    return f"change the bound or the budget: {', '.join([now, *options])}"
 
 
 def hint_for(

@@ -38,7 +38,7 @@ from dpsieve.jobs.bounds import (  # isort: skip
     read_pairs_again, typical_keys,
 )  # fmt: skip
 from dpsieve.jobs.mechanisms import (  # isort: skip
-    UNSTATED, USUAL_SHARE, Choice, choose_mechanism, counting, dividing, half_reported_by, hint_for,
+    CHOSEN, UNSTATED, USUAL_SHARE, Choice, choose_mechanism, counting, dividing, half_reported_by, hint_for,
     histogram_for, keys_seen, rarer_keys,
 )  # fmt: skip
 
@@ -221,7 +221,7 @@ def _plan_with_histogram(request: ReleaseRequest, histogram: KeysPerUnit, table:
 
 def _notes(request: ReleaseRequest, contribution: str, reason: str, sizes: Sizes, keys: int) -> Notes:
     coverage = sizes.kept(keys) if request.report_coverage else None
-    words = f"{contribution}{', chosen privately' if request.chooses_bound else ''}"
+    words = contribution + (CHOSEN if request.chooses_bound else "")
     words += UNSTATED if request.report_coverage and coverage is None else ""
     return Notes(words, reason, coverage=coverage)
 
@@ -383,7 +383,7 @@ def _publish_counted(request: ReleaseRequest, mechanism: Composed, pairs: Pairs,
     last = cast(object, mechanism.last)
     assert isinstance(last, FindThenCount)
     found = last.find(pairs, source)
-    words = _counted_in(found.keys_per_unit) + (", chosen privately" if request.chooses_bound else "")
+    words = _counted_in(found.keys_per_unit) + (CHOSEN if request.chooses_bound else "")
     words += UNSTATED if request.report_coverage and found.kept is None else ""
     hint = hint_for(found.keys.num_rows, found.kept, request, found.keys_per_unit)
     notes = Notes(words, _TWO_STEPS, coverage=found.kept, rarer=hint)

@@ -240,9 +240,9 @@ class ReleaseRequest(KeyRequest):
     way: ClassVar[str] = ""
 
     max_keys_per_unit: int | Literal["auto"] = argument(
-        "the number of keys that a unit may add. 'auto' chooses it privately, for 3 % of epsilon; a number is required "
-        "with known keys, several rows per key, a scheme or a sample size. An earlier release, or on the command line "
-        "its folder, reuses its bound and its way of counting, so that the counts of a series are comparable.",
+        "the number of keys that a unit may add. 'auto' chooses it with differential privacy, for 3 % of epsilon; a "
+        "number is required with known keys, several rows per key, a scheme or a sample size. An earlier release, or "
+        "on the command line its folder, reuses its bound and way of counting: counts of a series are then comparable.",
         "auto", alias="max-keys", form="NUMBER|auto|FOLDER",
     )  # fmt: skip
     max_rows_per_key: int = argument("the number of rows of a unit that count in one key.", 1)
@@ -317,7 +317,7 @@ class ReleaseRequest(KeyRequest):
         reasons = self._rules_out_choice()
         if reasons:
             raise InvalidValue(
-                f"max_keys_per_unit is missing: with {reasons[0]} it is not chosen privately. Pass about as many "
+                f"max_keys_per_unit is missing: with {reasons[0]} it is not chosen from the data. Pass about as many "
                 "keys as most units have, such as max_keys_per_unit=5: the rest is left out, and noise grows with it.",
                 argument="max_keys_per_unit",
             )

@@ -20,7 +20,7 @@ class TableRequest(ReleaseRequest):
 
     sums: Any = argument(
         "columns to add up per key, with bounds of what one unit adds to one key: the sum of its rows of that key is "
-        "clipped to them. 'auto' chooses the bounds privately, for 2 % of epsilon.",
+        "clipped to them. 'auto' chooses the bounds with differential privacy, for 2 % of epsilon.",
         None, alias="sum", form="COLUMN:LOW:HIGH", python=" Pass a dict such as {'price': (0, 200)}.",
     )  # fmt: skip
     means: Any = argument(

@@ -49,7 +49,7 @@ from dpsieve.randomness.source import Source
 from dpsieve.validate import check_budget
 
 from dpsieve.jobs.mechanisms import (  # isort: skip
-    UNSTATED, USUAL_SHARE, Choice, choose_mechanism, histogram_for, keys_seen, share_of_keys,
+    CHOSEN, UNSTATED, USUAL_SHARE, Choice, choose_mechanism, histogram_for, keys_seen, share_of_keys,
 )  # fmt: skip
 
 _MOST_TO_FIND = 0.5  # of a unit's weight, where the bound is chosen: the product h s is least at 0.4 to 0.5
@@ -318,7 +318,7 @@ def _publish(
     if others is not None:
         outcome = _with_rest(composed, others, totals, outcome, source)
     coverage = None if sizes is None else sizes.kept(way.keys)
-    words += ", chosen privately" if request.chooses_bound else ""
+    words += CHOSEN if request.chooses_bound else ""
     words += UNSTATED if request.report_coverage and coverage is None else ""
     notes = Notes(words if request.privacy_unit else "", way.reason, coverage=coverage)
     return release_of(composed, keys, outcome, notes=notes, source=source)
@@ -340,7 +340,7 @@ def _describe(budget: _Budget, way: _Way, totals: Totals, promise: Guarantee) ->
     for i, total in enumerate(totals):
         name = f"{total.statistic} of {total.column!r}"
         if i in budget.picks:
-            details.append((name, f"bounds are chosen privately, for {100 * SHARE_FOR_BOUNDS:g} % of epsilon"))
+            details.append((name, f"bounds from {100 * SHARE_FOR_BOUNDS:g} % of epsilon, with differential privacy"))
             continue
         noise = f"{deviation * math.hypot(total.half_width, total.centre):,.4g} on each total"
         if total.statistic == "mean":
@@ -348,7 +348,7 @@ def _describe(budget: _Budget, way: _Way, totals: Totals, promise: Guarantee) ->
         details.append((name, f"bounds {total.low:g} to {total.high:g}: noise of standard deviation {noise}{when}"))
     if request.rest:
         details.append(("the rest", f"one row, for {100 * SHARE_FOR_REST:g} % of epsilon"))
-    words = "chosen privately" if request.chooses_bound else str(Contribution(way.keys))
+    words = "a bound chosen with differential privacy" if request.chooses_bound else str(Contribution(way.keys))
     seen = Preview(promise, mechanism.name, way.reason, words, details=tuple(details))
     if isinstance(mechanism, ReportedCounts) and not request.chooses_bound:  # a rest without totals
         name = mechanism.mechanism.name if isinstance(mechanism, Floored) else mechanism.name

@@ -159,7 +159,7 @@ class Total(Checked):
         chosen = (
             ""
             if self.clipped is None
-            else f", chosen privately: at most {100 * self.clipped:.2g} % of units are clipped"
+            else f", bounds chosen with differential privacy: at most {100 * self.clipped:.2g} % of units are clipped"
         )
         return f"{self.statistic} of {self.column!r} within {self.low:g} to {self.high:g}{chosen}"
 

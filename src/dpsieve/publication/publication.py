@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, overload
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, overload
 
 import pyarrow as pa
 
@@ -213,16 +213,15 @@ class Publication(ABC):
     @property
     def hint(self) -> str:
         """Advice where few rows were published."""
-        rarer = f"For more keys: {self.notes.rarer}." if self.notes.rarer else ""
+        rarer = f"For more keys, {self.notes.rarer}." if self.notes.rarer else ""
         return " ".join(filter(None, [self.when_empty if not len(self) else "", rarer]))
 
     def _repr_html_(self) -> str:
         """Return the first rows, the guarantee and the certificate, for a notebook."""
         keys = () if self.kind in WITHOUT_KEYS else key_names(self.table.column_names)
-        rows = [
-            [shorten(value) if name in keys or isinstance(value, str) else value for name, value in row.items()]
-            for row in plain_rows(self.first_rows(_ROWS))
-        ]
+        given = plain_rows(self.head(_ROWS))
+        shown = (row | {"low": None} if row.get("bound") == "at most" else row for row in given)
+        rows = [[shorten(v) if name in keys or isinstance(v, str) else v for name, v in row.items()] for row in shown]
         table = html_table(rows, self.table.column_names)
         more = f"<p>{len(self) - _ROWS:,} more rows</p>" if len(self) > _ROWS else ""
         more += f"<p>{escape(self.hint)}</p>" if self.hint else ""
@@ -232,9 +231,12 @@ class Publication(ABC):
         words = f"<p>{promise}</p>{bounded}<p><small>{escape(str(self.certificate))}</small></p>"
         return f"<div>{warning}{table}{more}{words}</div>"
 
-    def first_rows(self, count: int) -> pa.Table:
-        """Return the rows to show if not all fit."""
-        return self.table.slice(0, count)
+    def head(self, n: int = 5) -> pa.Table:
+        """Return the first n rows, in the order in which they are shown."""
+        return self.table.slice(0, validate.whole("n", n, hint="Pass how many rows to show."))
+
+    def __getitem__(self, name: object) -> NoReturn:
+        raise InvalidType(f"a {type(self).__name__} has no [...]. Use its .table, .to_pandas() or .to_polars().")
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Offer the table to any library that reads Arrow streams."""

@@ -36,7 +36,7 @@ BOUNDS = ("at most", "exact")
 _ADDS = re.compile(
     r"at most ([\d,]{1,20}) (?:keys?|of the published keys, (?:the|those found) most common first), "
     r"(?:once|([\d,]{1,20}) rows) each"
-    r"(?:, chosen privately)?(?:; coverage is too uncertain to state)?",
+    r"(?:, (?:a bound chosen with differential privacy|chosen privately))?(?:; coverage is too uncertain to state)?",
     re.ASCII,
 )  # the contribution of a unit, in the notes of jobs
 _CLIENT = re.compile(r"one string|one value(?: of a public list of [\d,]{1,20})?", re.ASCII)  # of a collection
@@ -68,11 +68,11 @@ class Release(Publication):
         table: one row for each reported key, sorted by key: the key columns under their own names (`key` where they
             have none), `count` (the likeliest frequency), `low` and `high` (its 95 % confidence interval), `weight`
             (what the key adds to an estimate of the sum of all frequencies: the count divided by its probability of
-            being reported). Where rare keys are withheld, `bound` says what is known: 'exact', or 'at most' where only
-            `high` is informative and `count` is null. Releases of sketches have `counter` as well, the noisy counter,
-            to which `count` adds the noisy loss. Totals and means have a column each, such as `price_sum`, and two for
-            the ends of its interval, such as `price_low`. With keys only, just the key columns. A frequency is the true
-            one after units were cut to what each may add: `notes.bounded` states it, and the share of pairs left out.
+            being reported). Where rare keys are withheld, `bound` is 'exact', or 'at most' where `count` is null and
+            only `high` is informative: `low` is then the least possible frequency, 1 or the floor. Sketches have
+            `counter` as well, the noisy counter, to which `count` adds the noisy loss. Totals and means have a column
+            each, such as `price_sum`, and two for the ends of its interval. With keys only, just the key columns. A
+            frequency is the true one after units were cut to what each may add, as `notes.bounded` states.
         tokens: what the mechanism drew for each row of the table, integers in units of 1/`mechanism.resolution` of a
             frequency; None with keys only.
         sums: with totals, the noisy centred sums of each total, as integers, from which their columns in the table
@@ -138,9 +138,9 @@ class Release(Publication):
         tokens = self._tokens()
         return np.lexsort((-tokens, -self._reader.read(tokens).count))[:k]
 
-    def first_rows(self, count: int) -> pa.Table:
+    def head(self, n: int = 5) -> pa.Table:
         """Return the most common keys, or the first ones where there are no counts."""
-        return super().first_rows(count) if self.tokens is None else self.top(count)
+        return super().head(n) if self.tokens is None else self.top(n)
 
     def estimate(
         self,

@@ -138,7 +138,7 @@ def _read_out(made: Publication) -> str:
         order = "by the number of units that hold them, the most common key first"
         reach = "by how many more units each reaches, the key that reaches most units first"
         return f"Rows are in order: {order if made.kind == 'top_k' else reach}."
-    first = plain_rows(made.first_rows(1))[0]
+    first = plain_rows(made.head(1))[0]
     statistic = getattr(made.notes, "statistic", "")
     if statistic:
         value, name = format_number(first["value"]), shorten(first["name"])

@@ -120,7 +120,7 @@ class DuckDB(Engine):
     def check(self, data: Any, columns: Columns) -> None:
         source = open_source(data)
         present = self._describe(source)
-        columns.of_table.check_present([column.name for column in present], listed=not is_text(source))
+        columns.check_present([column.name for column in present], listed=not is_text(source))
         for column in present if columns.rows is None else derive(columns, present, "")[1].values():
             if column.name in columns.key:
                 _check_type(column, columns, source)

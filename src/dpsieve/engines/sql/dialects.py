@@ -190,7 +190,7 @@ def columns_for(dialect: str, types: Mapping[str, str], wanted: Columns, *, text
     With `texts`, as in a file of text, text may be read as numbers.
     """
     pieces = _DIALECTS[dialect]
-    wanted.check_present(types, listed=True)
+    replace(wanted, rows=None).check_present(types, listed=True)
     columns = table_columns(dialect, types, wanted.names)
     for total in wanted.totals:
         columns[total.column].check_number(texts=texts, argument=total.argument)

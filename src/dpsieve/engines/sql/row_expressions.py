@@ -154,7 +154,7 @@ class RowExpressions:
     keys: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
-        self.read  # noqa: B018 - raises if a text is refused
+        self.named  # noqa: B018 - raises if a text is refused
 
     @cached_property
     def condition(self) -> Any:
@@ -167,10 +167,10 @@ class RowExpressions:
         return {name: parse(text, KEY) for name, text in self.keys}
 
     @cached_property
-    def read(self) -> tuple[str, ...]:
-        """The columns of the table that the expressions read, each once."""
-        trees = [*([] if self.condition is None else [self.condition]), *self.derived.values()]
-        return tuple(dict.fromkeys(name for tree in trees for name in column_names(tree)))
+    def named(self) -> list[tuple[str, str]]:
+        """The columns of the table that the expressions read, each with the argument that names it."""
+        named = [(WHERE, name) for name in column_names(self.condition)] if self.where else []
+        return named + [(KEY, name) for tree in self.derived.values() for name in column_names(tree)]
 
 
 def row_expressions(where: Any, keys: Mapping[str, Any], unit: tuple[str, ...]) -> RowExpressions | None:
