@@ -49,7 +49,7 @@ BY_NAME = {("discovery/selector.py", "papers.missing_mass.policies"),
            ("channels/__init__.py", "dpsieve.noise")}  # fmt: skip
 
 # Ceilings of what is there without papers/. They only go down; a new capability may raise them by what it needs.
-MOST_LINES, MOST_MODULES, MOST_NAMES, LONGEST_MODULE = 48_357, 220, 79, 447
+MOST_LINES, MOST_MODULES, MOST_NAMES, LONGEST_MODULE = 48_616, 220, 79, 447
 
 
 @cache

@@ -11,12 +11,12 @@ from dpsieve.auditing.inputs import job_inputs
 OPTIONS = {
     "release": {"max_keys_per_unit": 5, "delta": 0.01},
     "discover": {"max_keys_per_unit": 1, "delta": 0.01},
-    "collect histogram": {"delta": 0.01},
-    "collect heavy-hitters": {"max_length": 2, "delta": 0.01},
+    "collect_histogram": {"delta": 0.01},
+    "collect_heavy_hitters": {"max_length": 2, "delta": 0.01},
     "sum": {"max_rows_per_unit": 2},
     "mean": {"delta": 0.01},
     "quantile": {"quantile": 0.5, "max_rows_per_unit": 2},
-    "collect quantiles": {"depth": 2, "delta": 0.01},
+    "collect_quantiles": {"depth": 2, "delta": 0.01},
 }
 
 

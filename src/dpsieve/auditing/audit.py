@@ -7,9 +7,9 @@ bound is for these inputs and the best event that was found. `detectable` states
 import inspect
 import math
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, overload
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from dpsieve.auditing.bounds import (  # isort: skip
 )  # fmt: skip
 
 AuditKind = Literal["rates", "dependence", "one_run"]
-_USUAL_RUNS = {"rates": 1000, "dependence": 20, "one_run": 1}
+_USUAL_RUNS = {"rates": 1000, "dependence": 20, "one_run": 1, "job": 300}  # a call of a job takes about 20 ms
 _LEAST_RUNS = {"rates": 24, "dependence": 1, "one_run": 1}
 _FINDING = 1 / 3  # of all runs
 _HINT = "Pass a function of the data, or of the data and a source of randomness."
@@ -90,9 +90,22 @@ class Audit:
         return f"<Audit {verdict}: epsilon at least {self.lower:.3g} ({self.level:.7g}), {claim}; {self.event}>"
 
 
+@overload
 def audit(
-    run: Callable[..., Any],
-    data: Any,
+    run: str, *, arguments: Mapping[str, Any] = ..., epsilon: float, delta: float = ..., runs: int | None = ...,
+    canaries: int = ..., level: float = ..., progress: Callable[[float], None] | bool | None = ...,
+    source: Source | None = ...,
+) -> dict[str, Audit]: ...  # fmt: skip
+@overload
+def audit(
+    run: Callable[..., Any], data: Any, neighbour: Any = ..., *, epsilon: float | None = ..., delta: float = ...,
+    kind: AuditKind = ..., runs: int | None = ..., level: float = ..., affected: Collection[Any] = ...,
+    score: Callable[[Any], Any] | None = ..., guesses: int | None = ...,
+    progress: Callable[[float], None] | bool | None = ..., source: Source | None = ...,
+) -> Audit: ...  # fmt: skip
+def audit(
+    run: Callable[..., Any] | str,
+    data: Any = None,
     neighbour: Any = None,
     *,
     epsilon: float | None = None,
@@ -105,8 +118,12 @@ def audit(
     guesses: int | None = None,
     progress: Callable[[float], None] | bool | None = None,
     source: Source | None = None,
-) -> Audit:
-    """Audit a mechanism: look for outputs that contradict its guarantee.
+    arguments: Mapping[str, Any] | None = None,
+    canaries: int | None = None,
+) -> Audit | dict[str, Audit]:
+    """Audit a mechanism, or a job of the library by its name: look for outputs that contradict the guarantee.
+
+    A job is audited on inputs that are made up for it. The result is a dict with an audit per pair of inputs.
 
     Three kinds, each for any mechanism, of this library or your own:
 
@@ -122,15 +139,19 @@ def audit(
     Args:
         run: the mechanism: a function of the data, or of the data and a source of randomness, which 'dependence' needs.
             It returns a publication, a table, numbers, bytes, the path of what it saved, or anything with a stable
-            `repr`; exceptions count as outputs. For 'one_run' the data are the chosen canaries, as a list.
+            `repr`; exceptions count as outputs. For 'one_run' the data are the chosen canaries, as a list. Or the name
+            of a job: 'release', 'release_counts', 'discover', 'top_k', 'hitting_set', 'sum', 'mean', 'quantile',
+            'collect_histogram', 'collect_heavy_hitters', 'collect_quantiles', 'MisraGries', 'UserMisraGries' or
+            'SparseVector'.
         data: the input; for 'one_run' the list of canaries.
         neighbour: an input that the guarantee makes indistinguishable; for 'one_run' the alternatives, or None where
             a canary is left out.
         epsilon: the epsilon that is claimed.
         delta: the delta that is claimed.
         kind: 'rates', 'dependence' or 'one_run'.
-        runs: the number of calls, for 'rates' and 'dependence' on each input. Default 1,000, 20 and 1.
-        level: the confidence of the verdict and of the lower bound.
+        runs: the number of calls, for 'rates' and 'dependence' on each input. Default 1,000, 20 and 1; for a job by
+            name, those of 'rates', 300.
+        level: the confidence of the verdict and of the lower bound; for a job by name, of all verdicts together.
         affected: for 'dependence', keys whose rows may differ: those that the unit in question holds. None are, by
             default: as for two layouts of the same data.
         score: for 'one_run', a function of the output that returns a number per canary: positive where it looks as if
@@ -138,6 +159,8 @@ def audit(
         guesses: for 'one_run', how many guesses to make per run, those of the largest scores. Default: one per canary.
         progress: a function of the completed share, or True to show it.
         source: randomness for tests.
+        arguments: for a job by name, its arguments besides the budget and its data, such as {'max_keys_per_unit': 1}.
+        canaries: for a job by name, the number of made-up units in its audit of one run. Default 1,000.
 
     >>> import dpsieve as ds
     >>> def noisy(data, source):
@@ -146,20 +169,26 @@ def audit(
     >>> found.passed, found.lower > 1.0  # the scale 0.5 is that of epsilon 2
     (False, True)
     """
+    _check_unused(run, {"data": data, "neighbour": neighbour, "affected": affected or None, "score": score,
+                        "guesses": guesses, "kind": None if kind == "rates" else kind},
+                  {"arguments": arguments, "canaries": canaries})  # fmt: skip
     kind = validate.choice("kind", kind, ("rates", "dependence", "one_run"))
-    fewest = _LEAST_RUNS[kind]
-    hint = f"Pass at least {fewest}, such as runs={_USUAL_RUNS[kind]}."
-    number = validate.whole("runs", _USUAL_RUNS[kind] if runs is None else runs, low=fewest, high=10**8, hint=hint)
+    fewest, usual = _LEAST_RUNS[kind], _USUAL_RUNS["job" if isinstance(run, str) else kind]
+    hint = f"Pass at least {fewest}, such as runs={usual}."
+    number = validate.whole("runs", usual if runs is None else runs, low=fewest, high=10**8, hint=hint)
     level, claimed = _check_level(level), 0.0
     if kind != "dependence":
         if epsilon is None:
             raise InvalidValue("epsilon is missing. Pass the epsilon that is claimed.", argument="epsilon")
-        claimed = validate.epsilon(epsilon)
+        claimed = epsilon if isinstance(run, str) else validate.epsilon(epsilon)  # a job checks its own
         delta = validate.between("delta", delta, 0.0, 1.0, hint="Pass the delta that is claimed, such as 1e-8.")
     report = show_progress("auditing") if progress is True else progress or (lambda _: None)
-    caller, randomness = _caller(run), resolve(source)
+    randomness = resolve(source)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
+        if isinstance(run, str):
+            return _audit_job(run, arguments or {}, claimed, delta, number, canaries, level, randomness, report)
+        caller = _caller(run)
         if kind == "dependence":
             return _audit_dependence(caller, data, neighbour, number, level, affected, randomness, report)
         if kind == "one_run":
@@ -171,6 +200,35 @@ def audit(
 
 Caller = Callable[[Any, Source], Any]
 Report = Callable[[float], None]
+
+
+def _check_unused(run: Any, of_functions: dict[str, Any], of_jobs: dict[str, Any]) -> None:
+    """Raise for an argument that does not go with what is audited."""
+    unused, other = (of_functions, "a function") if isinstance(run, str) else (of_jobs, "the name of a job")
+    for name in [name for name, value in unused.items() if value is not None]:
+        raise InvalidValue(f"{name} goes with {other} as run. Leave it out, or pass {other}.", argument=name)
+
+
+def _audit_job(
+    job: str, arguments: Mapping[str, Any], epsilon: float, delta: float, runs: int, canaries: int | None, level: float,
+    source: Source, report: Report,
+) -> dict[str, Audit]:  # fmt: skip
+    """Return the audits of a job on all inputs that are made up for it, by the name of the inputs."""
+    from dpsieve.auditing.inputs import FEWEST, SET_BY_AUDIT, job_inputs
+
+    hint = "Pass the number of made-up units, such as canaries=1000."
+    number = validate.whole("canaries", 1000 if canaries is None else canaries, low=FEWEST, high=100_000, hint=hint)
+    if taken := sorted(SET_BY_AUDIT & arguments.keys()):
+        fix = "Leave it out, or pass a function that runs the job, and two inputs of your own."
+        why = "is set by the audit, which makes up its data and takes the budget itself"
+        raise InvalidValue(f"{taken[0]} of arguments {why}. {fix}", argument="arguments")
+    inputs = list(job_inputs(job, {"epsilon": epsilon, "delta": delta, **arguments}, number, source))
+    each = 1 - (1 - level) / len(inputs)
+    found = {}
+    for i, one in enumerate(inputs):
+        given: Any = {"progress": lambda done, i=i: report((i + done) / len(inputs)), "source": source}
+        found[one.name] = one.audit(epsilon, delta, each, runs, **given)
+    return found
 
 
 def _caller(run: Callable[..., Any]) -> Caller:

@@ -106,6 +106,8 @@ def _walk_publication(at: str, made: Publication, affected: Collection[Any]) -> 
         yield f"{at}notes.{name}", str(getattr(made.notes, name, ""))
     for name, drawn in made.drawn.items():
         yield from _walk(f"{at}drawn {name}", drawn)
+    for name in () if affected else made.more_tables:
+        yield f"{at}{name}", _digest(repr(getattr(made, name).to_pydict()).encode())
     rest = getattr(made, "rest", None)
     if rest is not None:
         yield from _walk(f"{at}rest", rest)

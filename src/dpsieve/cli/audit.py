@@ -1,6 +1,7 @@
 """`dpsieve audit JOB`: audit a job of the library on neighbouring inputs that the audit makes up."""
 
 import inspect
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,9 +19,9 @@ _HELP = (
     "Audit a job: run it on made-up neighbouring inputs and look for outputs that contradict its guarantee. "
     "Exit code 1 if one is found."
 )
-_DATA = ("key", "column", "privacy_unit", "where", "allow_null_units", "known_keys", "sums", "means", "key_expression")
+_DATA = ("key", "column", "privacy_unit", "where", "allow_null_units", "known_keys", "key_expression")
 _EXAMPLES = {
-    "release": "--max-keys-per-unit 1",
+    "release": "--max-keys-per-unit 1 --sum price:0:200",
     "discover": "--max-keys-per-unit 1",
     "top-k": "--k 20 --runs 100",
     "hitting-set": "--k 20 --runs 100",
@@ -41,12 +42,9 @@ def _command(name: str, job: Job) -> Callable[..., None]:
     """Return the command that audits a job, with the options of its request except those about the user's data."""
 
     def command(*, runs: int, canaries: int, confidence: float, as_json: bool, **values: Any) -> None:
-        filled = {"key": ["key"], "column": ["amount"], "privacy_unit": ["unit"]}
-        given = values | {name: value for name, value in filled.items() if name in _fields(job)}
-        if job.request is COLLECTIONS["heavy-hitters"].request or job.request is COLLECTIONS["histogram"].request:
-            given["column"] = "key"
-        arguments = {name: value for name, value in parse_values(job.request, given).items() if name not in _DATA}
-        _run(name, arguments, runs, canaries, confidence, as_json=as_json)
+        asked = parse_values(job.request, {**values, "privacy_unit": None}).items()
+        arguments = {name: value for name, value in asked if name not in _DATA and value is not None}
+        _run(re.sub("[- ]", "_", name), arguments, runs, canaries, confidence, as_json=as_json)
 
     budget = "--epsilon 1" if name in ("sum", "quantile") else "--epsilon 1 --delta 0.01"
     example = f"dpsieve audit {name} {budget} {_EXAMPLES.get(name, '')}".rstrip()
@@ -56,10 +54,6 @@ def _command(name: str, job: Job) -> Callable[..., None]:
     )
     options = [option for option in request_parameters(job.request) if option.name not in _DATA]
     return with_parameters(command, [*options, *_own_options()])
-
-
-def _fields(job: Job) -> list[str]:
-    return list(job.request.__dataclass_fields__)
 
 
 def _own_options() -> list[inspect.Parameter]:
@@ -87,31 +81,24 @@ def stream(
     Example: dpsieve audit stream --epsilon 1 --delta 0.01
     """
     arguments = {"epsilon": epsilon, "delta": delta, "counters": counters}
-    _run("stream", arguments, runs, canaries, confidence, as_json=as_json)
+    _run("MisraGries", arguments, runs, canaries, confidence, as_json=as_json)
 
 
 def _run(name: str, arguments: dict[str, Any], runs: int, canaries: int, confidence: float, *, as_json: bool) -> None:
     """Audit a job, show the results, and exit with 1 if any audit failed."""
-    import warnings
-
     from rich.console import Console
 
     from dpsieve import validate
-    from dpsieve.auditing.inputs import job_inputs
+    from dpsieve.auditing.audit import audit
     from dpsieve.cli.output import show_progress
-    from dpsieve.errors import PrivacyWarning
 
     hint = "Pass a share such as confidence=0.999."
     confidence = validate.between("confidence", confidence, 0.5, 1 - 1e-12, hint=hint)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PrivacyWarning)
-        inputs = list(job_inputs(name, arguments, canaries))
-        each = 1 - (1 - confidence) / len(inputs)
-        budget = arguments.get("epsilon") or 0.0, arguments.get("delta") or 0.0
-        results = {}
-        for one in inputs:
-            with show_progress(quiet=as_json) as progress:
-                results[one.name] = one.audit(*budget, each, runs, progress=progress)
+    with show_progress(quiet=as_json) as progress:
+        budget = {name: arguments.pop(name) for name in ("epsilon", "delta") if name in arguments}
+        results = audit(
+            name, arguments=arguments, runs=runs, canaries=canaries, level=confidence, progress=progress, **budget
+        )
     if as_json:
         typer.echo(json_text({title: result.to_json() for title, result in results.items()}))
     else:
