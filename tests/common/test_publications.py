@@ -38,6 +38,7 @@ def test_it_shows_itself(made):
 
 def test_what_users_of_frames_try_first_works_or_says_what_to_call(made):
     assert made.head(2).num_rows == min(len(made), 2) and made.head().column_names == made.table.column_names
+    assert made.head(0).num_rows == 0
     words = rf"^a {type(made).__name__} has no \[\.\.\.\]\. Use its \.table, \.to_pandas\(\) or \.to_polars\(\)"
     with pytest.raises(InvalidType, match=words):
         made[made.table.column_names[0]]

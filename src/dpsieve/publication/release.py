@@ -140,7 +140,8 @@ class Release(Publication):
 
     def head(self, n: int = 5) -> pa.Table:
         """Return the most common keys, or the first ones where there are no counts."""
-        return super().head(n) if self.tokens is None else self.top(n)
+        first = super().head(n)
+        return first if self.tokens is None or n == 0 else self.top(n)
 
     def estimate(
         self,
