@@ -140,8 +140,7 @@ class Release(Publication):
 
     def head(self, n: int = 5) -> pa.Table:
         """Return the most common keys, or the first ones where there are no counts."""
-        first = super().head(n)
-        return first if self.tokens is None or n == 0 else self.top(n)
+        return self.top(n) if n != 0 and self.tokens is not None else super().head(n)
 
     def estimate(
         self,
