@@ -17,10 +17,10 @@ from dpsieve.randomness import source
 # audits of all paths, pages that are run or opened in a browser, stored experiments, files damaged at every byte,
 # signals at every step, type checkers.
 SLOW = (
-    "tests/audit/test_jobs.py", "tests/audit/test_paths.py", "tests/cli/test_notebook.py", "tests/compiled/test_code_cache.py",
-    "tests/docs/test_pages.py", "tests/docs/test_site.py", "tests/experiments/", "tests/federated/test_service.py",
-    "tests/pages/", "tests/papers/", "tests/publication/test_fuzz.py", "tests/publication/test_reserved.py",
-    "tests/typed/",
+    "tests/audit/test_jobs.py", "tests/audit/test_paths.py", "tests/cli/test_notebook.py",
+    "tests/compiled/test_code_cache.py", "tests/docs/test_pages.py", "tests/docs/test_site.py", "tests/experiments/",
+    "tests/federated/test_service.py", "tests/pages/", "tests/papers/", "tests/publication/test_fuzz.py",
+    "tests/publication/test_reserved.py", "tests/typed/",
 )  # fmt: skip
 
 
