@@ -97,6 +97,7 @@ def test_a_command_that_is_ended_leaves_no_file_and_its_place_can_be_taken(folde
         process.stdin.flush()
         while not (folder / ".x.csv.partial").exists() and process.poll() is None:
             time.sleep(0.01)
+        time.sleep(0.3)  # from making the folder to locking it
         busy = run(*COMMANDS["release"], "--out", "x.csv", cwd=folder)
         assert busy.returncode == 2 and "being written by another process" in busy.stderr
         process.send_signal(number)
