@@ -1,4 +1,4 @@
-"""How many keys a unit may add: chosen with differential privacy, told, refused, and paid for."""
+"""How many keys a unit may add: chosen with differential privacy, stated, refused, and paid for."""
 
 import functools
 import math

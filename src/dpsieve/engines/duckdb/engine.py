@@ -60,7 +60,7 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "preserve_insertion_order": "false",
     "python_enable_replacements": "false",
 }
-_SETTING, _CALLS, _TO_RESTORE = threading.Lock(), set[object](), list[Callable[[], None]]()
+_SETTING, _CALLS, _TO_RESTORE = threading.RLock(), set[object](), list[Callable[[], None]]()
 _NOT_PRINTED = {"enable_progress_bar_print": "false"}
 _BAR = _NOT_PRINTED | {"enable_progress_bar": "true"}  # in this order
 
